@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// The byte-stream half of the engine seam: a connected TCP socket whose bytes travel as RDMAP
+// Sends, with the semantics of TCP. The shim calls it in the thread of the program's own call;
+// there is no other thread. (The message half, queue pairs and completion queues, is engine.h.)
+//
+// The program keeps its kernel socket, and the socket tells the truth: whenever no call below is
+// running, (I1) deliverable data means an unread byte in the kernel, (I2) an incomplete FPDU does
+// not leave the socket readable for good, (I3) recv() returns short only when no further complete
+// FPDU was queued, (I4) EAGAIN was the kernel's own answer, and a byte counted as sent lies in a
+// complete FPDU in the kernel. So any poller, in any process, may watch the socket.
+#ifndef DDPSOCK_ENGINE_STREAM_H_
+#define DDPSOCK_ENGINE_STREAM_H_
+
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <span>
+
+#include "base/clock.h"
+#include "base/result.h"
+
+namespace ddpsock::engine {
+
+// What a libc call would return: a count, or an errno value. `error` is 0 exactly if `count` >= 0.
+struct Io {
+  ssize_t count = 0;
+  int error = 0;
+  static constexpr Io ok(ssize_t n) { return {n, 0}; }
+  static constexpr Io fail(int errno_value) { return {-1, errno_value}; }
+  constexpr bool is_ok() const { return error == 0; }
+};
+
+// Who sends the MPA Request (RFC 5044 section 7.1): the side that connected, unless told otherwise.
+enum class Role : uint8_t { kInitiator, kResponder };
+
+// What is known of the peer when the stream is opened.
+enum class Peer : uint8_t {
+  kProved,  // known to be in DDPMODE on this very connection: start-up frames travel with the first
+            // FPDU
+  kRequired,  // a rule says so; a peer that turns out not to speak MPA is an error (EPROTO)
+  kUnknown,   // responder only: the first bytes decide; writing first makes the connection plain
+};
+
+struct StreamAttr {
+  Role role = Role::kInitiator;
+  Peer peer = Peer::kProved;
+  bool is_strict =
+      false;  // DDPSOCK_START=strict: no FPDU before the Reply, also between proved peers
+  bool wants_crc = true;     // CRC is used unless both sides want it off (RFC 5044 section 7.1)
+  uint32_t max_payload = 0;  // bytes of stream in one FPDU; 0: the engine's own choice
+  Duration start_timeout = Duration::from_ms(10'000);
+};
+
+enum class StreamState : uint8_t {
+  kStarting,  // start-up frames not yet exchanged in both directions
+  kOpen,      // DDPMODE in both directions
+  kPlain,   // decided: plain TCP. The caller drops the Stream and passes calls through from now on
+  kFailed,  // ended by a protocol error or the peer's Terminate; `failure` says which
+};
+
+// A snapshot for DDP_STATUS, logs and statistics.
+struct StreamStatus {
+  StreamState state;
+  Role role;
+  uint8_t mpa_revision;  // 0 until known
+  bool has_crc;
+  bool is_peer_ddpsock;  // a hello was seen in its private data
+  uint32_t peer_features;
+  uint32_t max_payload;  // of FPDUs sent
+  uint64_t bytes_sent, bytes_received;
+  uint64_t fpdus_sent, fpdus_received;
+  uint64_t crcs_checked;
+  const char* failure;  // static text, nullptr if none
+};
+
+// One connection in DDPMODE. Shared by every fd and every forked process that has the socket; lives
+// in shared memory and is never constructed or destroyed by the caller.
+//
+// `fd` is the descriptor of the program's call (any duplicate). All calls are thread-safe and
+// async-signal-safe, block exactly where TCP would (O_NONBLOCK, MSG_DONTWAIT, SO_RCVTIMEO and
+// SO_SNDTIMEO are honoured) and are cancellation points where TCP's are. errno is left alone;
+// SIGPIPE is raised as by TCP unless MSG_NOSIGNAL is given. A call returning Io::fail(EPROTOTYPE)
+// with state kPlain means: nothing was consumed or sent; repeat the call on the plain socket.
+class Stream {
+ public:
+  // Sends up to the whole of `from`. Flags: MSG_DONTWAIT, MSG_NOSIGNAL, MSG_MORE; others
+  // EOPNOTSUPP.
+  virtual Io send(int fd, std::span<const iovec> from, int flags) = 0;
+
+  // Fills `to` in order; never touches a byte beyond the returned count. 0 is end of stream (or no
+  // room). Flags: MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, MSG_TRUNC (stream meaning: discard); others
+  // EOPNOTSUPP.
+  virtual Io recv(int fd, std::span<const iovec> to, int flags) = 0;
+
+  // Bytes of payload that recv() could return now (FIONREAD). Looks, consumes no payload.
+  virtual Io readable(int fd) = 0;
+
+  // Would recv() return at once (payload, end, error)? An incomplete FPDU in the kernel is
+  // swallowed, so after `false` the kernel reports the socket unreadable until more arrives. For
+  // poll() on blocking fds.
+  virtual bool is_recv_ready(int fd) = 0;
+
+  // shutdown(2) with SHUT_RD, SHUT_WR or SHUT_RDWR. Half-close is a FIN between FPDUs.
+  virtual Io shutdown(int fd, int how) = 0;
+
+  // SO_RCVLOWAT counts payload: the engine keeps the value, the kernel's stays 1.
+  virtual void set_receive_low_water(int bytes) = 0;
+
+  // The TCP connection is established: a connect() returned 0, or SO_ERROR or a poller said so. An
+  // initiator that must speak early (strict, kRequired) sends its Request now; with `wait` (a
+  // blocking connect) it also waits for the Reply. 0, or the errno that connect() shall report.
+  // Idempotent.
+  virtual Io on_connected(int fd, bool wait) = 0;
+
+  // The last descriptor of this process is about to be closed. Gives the stream up; after it the
+  // Stream must not be used by this process. Sends nothing. Call it before the kernel's close.
+  virtual void release(int fd) = 0;
+
+  virtual StreamStatus status() const = 0;
+
+ protected:
+  ~Stream() = default;
+};
+
+// An engine that has inline streams.
+class StreamEngine {
+ public:
+  // Puts the connected or connecting socket `fd` into DDPMODE. The result stays valid until
+  // release(). Errors: ENFILE (no room for state: the connection stays plain), ENOSYS (the kernel
+  // lacks what the engine needs).
+  virtual Result<Stream*> open(int fd, const StreamAttr& attr) = 0;
+  virtual const char* name() const = 0;
+
+ protected:
+  ~StreamEngine() = default;
+};
+
+// The user-level engine (engine/user). First use maps its shared memory and chooses a CRC.
+StreamEngine& user_stream_engine();
+
+}  // namespace ddpsock::engine
+
+#endif  // DDPSOCK_ENGINE_STREAM_H_
