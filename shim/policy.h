@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Who gets DDPMODE. The wrappers ask at the four moments of a socket's life where the answer is
+// due; behind this header are the rules (rules.h), the registry of this host's ddpsock sockets
+// (registry.h) and the kernel's own socket table (inet_diag.h).
+//
+// Both ends of a same-host connection reach the same verdict before the first byte and without
+// timing (DESIGN.md decision 5): the client finds the listener in its network namespace by
+// inet_diag, looks the listener's socket cookie up in the registry of the user who owns that
+// socket, publishes its own cookie, and connects; accept looks up the client's cookie the same way
+// and obeys.
+#ifndef DDPSOCK_SHIM_POLICY_H_
+#define DDPSOCK_SHIM_POLICY_H_
+
+#include <sys/socket.h>
+
+#include <cstdint>
+
+namespace ddpsock::shim {
+
+// What the program asked for on this socket by setsockopt(SOL_DDP, DDP_MODE); kNone: rules decide.
+enum class Wish : uint8_t { kNone, kOff, kStream };
+
+enum class Mode : uint8_t {
+  kPlain,      // pass through, for good
+  kProved,     // DDPMODE; the peer has proved to obey the same verdict
+  kRequired,   // DDPMODE because a rule or the program says so; the peer is not proved
+  kUndecided,  // accepted sockets only: the first bytes from the peer decide
+               // (engine::Peer::kUnknown)
+};
+
+struct Verdict {
+  Mode mode = Mode::kPlain;
+  bool wants_crc = true;
+  const char* reason = "";  // static text for DDP_STATUS, --explain and the log
+};
+
+// Is there any rule that could ever choose a socket, or is the library loaded but off? Constant
+// after start; when false the wrappers touch nothing until a program uses SOL_DDP itself.
+bool is_policy_active();
+
+// Before connect(2) on `fd`. If the verdict is DDPMODE on this host, the registry says so already.
+Verdict before_connect(int fd, const sockaddr* to, socklen_t length, Wish wish);
+
+// After establishment of a connection judged kProved by before_connect: does the reversed tuple
+// exist in this namespace with a socket of the listener judged? If not (address translation, a port
+// taken over in between) the connection is plain, and the peer could not have judged otherwise.
+Verdict after_connect(int fd, const Verdict& before);
+
+// After listen(2): registers the listener if some connection to it could be in DDPMODE.
+void after_listen(int fd, Wish wish);
+
+// Before a listener's last descriptor in this process closes, or its wish becomes off.
+void forget_listener(int fd);
+
+// After accept(2) gave `fd`, on a listener with `wish`. Never kProved unless the client published
+// it.
+Verdict after_accept(int listener, int fd, Wish wish);
+
+}  // namespace ddpsock::shim
+
+#endif  // DDPSOCK_SHIM_POLICY_H_
