@@ -17,7 +17,8 @@ using MutBytes = std::span<uint8_t>;
 
 namespace base {
 
-static_assert(std::endian::native == std::endian::little || std::endian::native == std::endian::big);
+static_assert(std::endian::native == std::endian::little ||
+              std::endian::native == std::endian::big);
 
 template <typename T>
 constexpr T byteswap(T v) {
@@ -44,12 +45,24 @@ inline uint8_t* store_be(uint8_t* p, T v) {
   return p + sizeof v;
 }
 
-inline uint16_t load_be16(const uint8_t* p) { return load_be<uint16_t>(p); }
-inline uint32_t load_be32(const uint8_t* p) { return load_be<uint32_t>(p); }
-inline uint64_t load_be64(const uint8_t* p) { return load_be<uint64_t>(p); }
-inline uint8_t* store_be16(uint8_t* p, uint16_t v) { return store_be(p, v); }
-inline uint8_t* store_be32(uint8_t* p, uint32_t v) { return store_be(p, v); }
-inline uint8_t* store_be64(uint8_t* p, uint64_t v) { return store_be(p, v); }
+inline uint16_t load_be16(const uint8_t* p) {
+  return load_be<uint16_t>(p);
+}
+inline uint32_t load_be32(const uint8_t* p) {
+  return load_be<uint32_t>(p);
+}
+inline uint64_t load_be64(const uint8_t* p) {
+  return load_be<uint64_t>(p);
+}
+inline uint8_t* store_be16(uint8_t* p, uint16_t v) {
+  return store_be(p, v);
+}
+inline uint8_t* store_be32(uint8_t* p, uint32_t v) {
+  return store_be(p, v);
+}
+inline uint8_t* store_be64(uint8_t* p, uint64_t v) {
+  return store_be(p, v);
+}
 
 inline uint32_t load_le32(const uint8_t* p) {
   uint32_t v;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Time as the cores see it: a point on some monotonic clock, in nanoseconds, handed in by the caller.
-// Only engines read a real clock (now()); simulations hand in their own.
+// Time as the cores see it: a point on some monotonic clock, in nanoseconds, handed in by the
+// caller. Only engines read a real clock (now()); simulations hand in their own.
 #ifndef DDPSOCK_BASE_CLOCK_H_
 #define DDPSOCK_BASE_CLOCK_H_
 

@@ -16,10 +16,13 @@ namespace ddpsock::base {
 // The value to start from; also what extend() yields for no bytes.
 inline constexpr uint32_t kCrc32cInit = 0;
 
-// The CRC of the bytes already in `crc` followed by `data`. Start with kCrc32cInit. The result is the
-// final value (inverted); MPA puts it on the wire with store_le32. Thread-safe, async-signal-safe.
+// The CRC of the bytes already in `crc` followed by `data`. Start with kCrc32cInit. The result is
+// the final value (inverted); MPA puts it on the wire with store_le32. Thread-safe,
+// async-signal-safe.
 uint32_t crc32c_extend(uint32_t crc, Bytes data);
-inline uint32_t crc32c(Bytes data) { return crc32c_extend(kCrc32cInit, data); }
+inline uint32_t crc32c(Bytes data) {
+  return crc32c_extend(kCrc32cInit, data);
+}
 
 // Selects the fastest implementation on this machine; returns its name ("isa-l", "table").
 // Idempotent and thread-safe. May allocate (dlopen); call it before the first connection.

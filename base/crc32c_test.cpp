@@ -10,7 +10,9 @@
 namespace ddpsock::base {
 namespace {
 
-Bytes bytes_of(std::string_view s) { return {reinterpret_cast<const uint8_t*>(s.data()), s.size()}; }
+Bytes bytes_of(std::string_view s) {
+  return {reinterpret_cast<const uint8_t*>(s.data()), s.size()};
+}
 
 class Crc32c : public testing::TestWithParam<bool> {
  protected:

@@ -54,7 +54,8 @@ Lease::Outcome Lease::acquire(Time deadline) {
   const uint32_t me = thread_id();
   for (;;) {
     uint32_t seen = word_.load(std::memory_order_relaxed);
-    // Once a thread has slept it must assume others sleep too, hence the waiters bit on its own hold.
+    // Once a thread has slept it must assume others sleep too, hence the waiters bit on its own
+    // hold.
     if (seen == 0) {
       if (word_.compare_exchange_weak(seen, me | kWaiters, std::memory_order_acquire)) break;
       continue;

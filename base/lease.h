@@ -22,7 +22,8 @@ class Lease {
     kInterrupted,  // a signal arrived while waiting (EINTR)
   };
 
-  // Zeroed memory is a free lease; the object lives in MAP_SHARED memory and is never destroyed there.
+  // Zeroed memory is a free lease; the object lives in MAP_SHARED memory and is never destroyed
+  // there.
   Lease() = default;
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;

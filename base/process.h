@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Who is running: the calling thread's id and a number that changes in a forked child. Cheap enough for
-// every call; right after fork, _Fork, clone and raw fork alike, because the kernel itself wipes the
-// page that the answer hangs on (MADV_WIPEONFORK) and nothing relies on a handler being called.
+// Who is running: the calling thread's id and a number that changes in a forked child. Cheap enough
+// for every call; right after fork, _Fork, clone and raw fork alike, because the kernel itself
+// wipes the page that the answer hangs on (MADV_WIPEONFORK) and nothing relies on a handler being
+// called.
 #ifndef DDPSOCK_BASE_PROCESS_H_
 #define DDPSOCK_BASE_PROCESS_H_
 

@@ -7,9 +7,12 @@
 
 namespace ddpsock {
 
-// An errno value, for the few layers that talk to the kernel. Protocol layers use enums of their own.
+// An errno value, for the few layers that talk to the kernel. Protocol layers use enums of their
+// own.
 enum class Errno : int {};
-constexpr int to_int(Errno e) { return static_cast<int>(e); }
+constexpr int to_int(Errno e) {
+  return static_cast<int>(e);
+}
 
 template <typename T, typename E = Errno>
 using Result = std::expected<T, E>;
@@ -21,7 +24,9 @@ template <typename E>
 constexpr std::unexpected<E> fail(E e) {
   return std::unexpected<E>(e);
 }
-inline std::unexpected<Errno> fail_errno(int e) { return std::unexpected<Errno>(Errno{e}); }
+inline std::unexpected<Errno> fail_errno(int e) {
+  return std::unexpected<Errno>(Errno{e});
+}
 
 }  // namespace ddpsock
 

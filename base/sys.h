@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The libc calls that engines make on sockets, through one table. In an ordinary program the table
-// holds libc's own functions; inside the preloaded library the shim replaces the entries by the next
-// definitions in link order (its own names would otherwise be found first). Blocking entries stay
-// cancellation points because they are libc's functions and not raw system calls.
+// holds libc's own functions; inside the preloaded library the shim replaces the entries by the
+// next definitions in link order (its own names would otherwise be found first). Blocking entries
+// stay cancellation points because they are libc's functions and not raw system calls.
 #ifndef DDPSOCK_BASE_SYS_H_
 #define DDPSOCK_BASE_SYS_H_
 

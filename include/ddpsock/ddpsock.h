@@ -32,8 +32,8 @@ extern "C" {
 #define DDP_MODE_STREAM 1  /* byte stream, exactly TCP's semantics */
 #define DDP_MODE_MESSAGE 2 /* pure RDMAP with message boundaries (not yet: EOPNOTSUPP) */
 
-/* DDP_ENGINE (char[16], NUL-terminated; get: the engine that serves): "auto", "user". Set before the
- * connection is made; EINVAL for an unknown name, EISCONN afterwards. */
+/* DDP_ENGINE (char[16], NUL-terminated; get: the engine that serves): "auto", "user". Set before
+ * the connection is made; EINVAL for an unknown name, EISCONN afterwards. */
 #define DDP_ENGINE 2
 
 /* DDP_STATUS (struct ddp_status; get only): what this connection is and why. ENOTCONN before. */
