@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Bytes through every call that moves them: counts, gather and scatter, empty calls, what the
+// address and control fields of a message come back as, and that no byte beyond the count is
+// touched.
+#include <arpa/inet.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "calls.h"
+#include "tcp.h"
+
+namespace ddpsock::shim_tests {
+namespace {
+
+constexpr char kCanary = static_cast<char>(0xa5);
+
+class Data : public TcpTest {
+ protected:
+  Pair pair_ = connected_pair();
+  const int client_ = pair_.client.get();
+  const int server_ = pair_.server.get();
+};
+
+class DataCalls : public Data, public testing::WithParamInterface<std::tuple<Writer, Reader>> {
+ protected:
+  const Writer& writer() const { return std::get<0>(GetParam()); }
+  const Reader& reader() const { return std::get<1>(GetParam()); }
+};
+
+std::string pair_name(const testing::TestParamInfo<std::tuple<Writer, Reader>>& way) {
+  return std::string(std::get<0>(way.param).name) + "_" + std::get<1>(way.param).name;
+}
+
+TEST_P(DataCalls, CarriesAMessageEachWay) {
+  const std::string request = pattern(300, 1), reply = pattern(7000, 2);
+  std::vector<char> buffer(8000);
+  ASSERT_EQ(writer().write(client_, request.data(), request.size()), 300);
+  await_queued(server_, 300);
+  ASSERT_EQ(reader().read(server_, buffer.data(), buffer.size()), 300);
+  EXPECT_EQ(std::string(buffer.data(), 300), request);
+  ASSERT_EQ(writer().write(server_, reply.data(), reply.size()), 7000);
+  await_queued(client_, 7000);
+  ASSERT_EQ(reader().read(client_, buffer.data(), buffer.size()), 7000);
+  EXPECT_EQ(std::string(buffer.data(), 7000), reply);
+}
+
+TEST_P(DataCalls, TouchesNoByteBeyondTheCount) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 40; ++round) {
+    const std::string bytes = pattern(random_size(random, 1, 5000), round);
+    ASSERT_EQ(writer().write(client_, bytes.data(), bytes.size()), ssize_t(bytes.size()));
+    size_t have = 0;
+    while (have < bytes.size()) {
+      std::string buffer(random_size(random, 1, 6000), kCanary);
+      const ssize_t got = reader().read(server_, buffer.data(), buffer.size());
+      ASSERT_GT(got, 0);
+      const auto count = static_cast<size_t>(got);
+      EXPECT_EQ(buffer.substr(0, count), bytes.substr(have, count));
+      EXPECT_EQ(buffer.find_first_not_of(kCanary, count), std::string::npos);
+      have += count;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DataCalls,
+                         testing::Combine(testing::ValuesIn(kWriters), testing::ValuesIn(kReaders)),
+                         pair_name);
+
+TEST_F(Data, ReaderMayPutATerminatorAfterTheCount) {
+  send_all(client_, "hello");
+  await_queued(server_, 5);
+  send_all(client_, "world");
+  await_queued(server_, 10);
+  char buffer[6];
+  ASSERT_EQ(recv(server_, buffer, 5, 0), 5);
+  buffer[5] = '\0';
+  EXPECT_STREQ(buffer, "hello");
+  EXPECT_EQ(recv_exactly(server_, 5), "world");
+}
+
+TEST_F(Data, EmptyWriteSendsNothing) {
+  EXPECT_EQ(write(client_, "", 0), 0);
+  EXPECT_EQ(send(client_, "", 0, 0), 0);
+  const iovec none{nullptr, 0};
+  EXPECT_EQ(writev(client_, &none, 1), 0);
+  EXPECT_EQ(writev(client_, &none, 0), 0);
+  char byte;
+  EXPECT_EQ(recv(server_, &byte, 1, MSG_DONTWAIT), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  expect_alive(client_, server_);
+}
+
+TEST_F(Data, EmptyReadOfAnIdleSocket) {
+  char byte;
+  EXPECT_EQ(read(server_, &byte, 0), 0);
+  const iovec none{&byte, 0};
+  EXPECT_EQ(readv(server_, &none, 1), 0);
+  EXPECT_EQ(recv(server_, &byte, 0, MSG_DONTWAIT), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  expect_alive(client_, server_);
+}
+
+TEST_F(Data, EmptyReadTakesNothing) {
+  send_all(client_, "abc");
+  await_queued(server_, 3);
+  char byte = kCanary;
+  EXPECT_EQ(read(server_, &byte, 0), 0);
+  EXPECT_EQ(recv(server_, &byte, 0, 0), 0);
+  EXPECT_EQ(byte, kCanary);
+  EXPECT_EQ(recv_exactly(server_, 3), "abc");
+}
+
+TEST_F(Data, GathersAndScattersManySmallParts) {
+  const std::string bytes = pattern(IOV_MAX);
+  std::string out(IOV_MAX, kCanary);
+  std::vector<iovec> from(IOV_MAX), to(IOV_MAX);
+  for (size_t at = 0; at < IOV_MAX; ++at) {
+    from[at] = {const_cast<char*>(&bytes[at]), 1};
+    to[IOV_MAX - 1 - at] = {&out[at], 1};
+  }
+  ASSERT_EQ(writev(client_, from.data(), IOV_MAX), IOV_MAX);
+  await_queued(server_, IOV_MAX);
+  ASSERT_EQ(readv(server_, to.data(), IOV_MAX), IOV_MAX);
+  EXPECT_EQ(out, std::string(bytes.rbegin(), bytes.rend()));
+}
+
+TEST_F(Data, RefusesBadVectorCounts) {
+  std::vector<iovec> parts(IOV_MAX + 1);
+  EXPECT_EQ(writev(client_, parts.data(), IOV_MAX + 1), -1);
+  EXPECT_EQ(errno, EINVAL);
+  volatile int negative = -1;  // hidden from the compiler, which would warn
+  EXPECT_EQ(readv(server_, parts.data(), negative), -1);
+  EXPECT_EQ(errno, EINVAL);
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = IOV_MAX + 1;
+  EXPECT_EQ(sendmsg(client_, &message, 0), -1);
+  EXPECT_EQ(errno, EMSGSIZE);
+  expect_alive(client_, server_);
+}
+
+TEST_F(Data, ScattersOverUnevenParts) {
+  const std::string bytes = pattern(10000);
+  send_all(client_, bytes);
+  await_queued(server_, 10000);
+  std::string a(1, kCanary), b(4095, kCanary), c(3000, kCanary), d(9000, kCanary);
+  iovec parts[] = {
+      {a.data(), 1}, {b.data(), 4095}, {nullptr, 0}, {c.data(), 3000}, {d.data(), 9000}};
+  ASSERT_EQ(readv(server_, parts, 5), 10000);
+  EXPECT_EQ(a + b + c + d.substr(0, 2904), bytes);
+  EXPECT_EQ(d.find_first_not_of(kCanary, 2904), std::string::npos);
+}
+
+TEST_F(Data, RecvfromGivesNoAddress) {
+  send_all(client_, "x");
+  sockaddr_in from;
+  memset(&from, 0xa5, sizeof from);
+  const sockaddr_in before = from;
+  socklen_t length = sizeof from;
+  char byte;
+  ASSERT_EQ(recvfrom(server_, &byte, 1, 0, reinterpret_cast<sockaddr*>(&from), &length), 1);
+  EXPECT_EQ(length, 0u);
+  EXPECT_EQ(memcmp(&from, &before, sizeof from), 0);
+}
+
+TEST_F(Data, SendtoIgnoresTheAddress) {
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(9);
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(sendto(client_, "abc", 3, 0, reinterpret_cast<sockaddr*>(&to), sizeof to), 3);
+  EXPECT_EQ(recv_exactly(server_, 3), "abc");
+}
+
+TEST_F(Data, RecvmsgFillsInTheHeader) {
+  send_all(client_, "abcdef");
+  await_queued(server_, 6);
+  char bytes[4], control[64];
+  sockaddr_in name{};
+  iovec part{bytes, sizeof bytes};
+  msghdr message{};
+  message.msg_name = &name;
+  message.msg_namelen = sizeof name;
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  message.msg_flags = -1;
+  ASSERT_EQ(recvmsg(server_, &message, 0), 4);
+  EXPECT_EQ(message.msg_namelen, 0u);
+  EXPECT_EQ(message.msg_controllen, 0u);
+  EXPECT_EQ(message.msg_flags, 0);
+  EXPECT_EQ(message.msg_iovlen, 1u);
+  EXPECT_EQ(part.iov_len, sizeof bytes);
+}
+
+TEST_F(Data, WritesLargerThanEveryBufferArriveWhole) {
+  const std::string bytes = pattern(3 * 1024 * 1024 + 17);
+  std::jthread sender(
+      [&] { EXPECT_EQ(write(client_, bytes.data(), bytes.size()), ssize_t(bytes.size())); });
+  EXPECT_EQ(recv_exactly(server_, bytes.size()), bytes);
+}
+
+TEST_F(Data, OneByteAtATimeOfA64KBWrite) {
+  const std::string bytes = pattern(64 * 1024);
+  std::jthread sender([&] { send_all(client_, bytes); });
+  std::string got;
+  char byte;
+  while (got.size() < bytes.size() && read(server_, &byte, 1) == 1) got.push_back(byte);
+  EXPECT_EQ(got, bytes);
+}
+
+TEST_F(Data, ManyOneByteWritesAreOneRead) {
+  make_nonblocking(server_);
+  const std::string bytes = pattern(2000);
+  for (const char& byte : bytes) ASSERT_EQ(write(client_, &byte, 1), 1);
+  await_queued(server_, 2000);
+  std::string buffer(4000, kCanary);
+  ASSERT_EQ(read(server_, buffer.data(), buffer.size()), 2000);
+  EXPECT_EQ(buffer.substr(0, 2000), bytes);
+}
+
+}  // namespace
+}  // namespace ddpsock::shim_tests

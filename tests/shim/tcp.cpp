@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "tcp.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+
+namespace ddpsock::shim_tests {
+namespace {
+
+constexpr unsigned kChildSeconds = 30;
+
+void fail_errno(const char* call) {
+  ADD_FAILURE() << call << ": " << strerror(errno);
+}
+
+// The raw twins make sockets of which a preloaded library learns nothing: a peer without it.
+int open_socket(bool is_raw, int type_flags) {
+  const int type = SOCK_STREAM | SOCK_CLOEXEC | type_flags;
+  const int fd =
+      is_raw ? static_cast<int>(syscall(SYS_socket, AF_INET, type, 0)) : socket(AF_INET, type, 0);
+  if (fd < 0) fail_errno("socket");
+  return fd;
+}
+
+}  // namespace
+
+Column column() {
+  const char* name = getenv("SHIM_TEST_COLUMN");
+  const std::string_view text = name ? name : "native";
+  if (text == "native") return Column::kNative;
+  if (text == "off") return Column::kOff;
+  if (text == "ddp") return Column::kDdp;
+  if (text == "raw_server") return Column::kRawServer;
+  if (text == "raw_client") return Column::kRawClient;
+  fprintf(stderr, "SHIM_TEST_COLUMN: unknown column %s\n", name);
+  abort();
+}
+
+void TcpTest::start_deadline(unsigned seconds) {
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGALRM, SIG_DFL);
+  alarm(seconds);
+}
+
+TcpTest::~TcpTest() {
+  alarm(0);
+}
+
+void Fd::close() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+Fd make_client_socket(int type_flags) {
+  return Fd(open_socket(column() == Column::kRawClient, type_flags));
+}
+
+Listener listen_loopback(int backlog, int type_flags) {
+  const bool is_raw = column() == Column::kRawServer;
+  Listener result;
+  result.fd = Fd(open_socket(is_raw, type_flags));
+  const int fd = result.fd.get();
+  result.address.sin_family = AF_INET;
+  result.address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof result.address;
+  auto* address = reinterpret_cast<sockaddr*>(&result.address);
+  if ((is_raw ? syscall(SYS_bind, fd, address, length) : bind(fd, address, length)) != 0)
+    fail_errno("bind");
+  if (getsockname(fd, address, &length) != 0) fail_errno("getsockname");
+  if ((is_raw ? syscall(SYS_listen, fd, backlog) : listen(fd, backlog)) != 0) fail_errno("listen");
+  return result;
+}
+
+int connect_to(int fd, const sockaddr_in& address) {
+  const auto* where = reinterpret_cast<const sockaddr*>(&address);
+  if (column() == Column::kRawClient)
+    return static_cast<int>(syscall(SYS_connect, fd, where, sizeof address));
+  return connect(fd, where, sizeof address);
+}
+
+Fd dial(const sockaddr_in& address) {
+  Fd fd = make_client_socket();
+  if (connect_to(fd.get(), address) != 0) fail_errno("connect");
+  return fd;
+}
+
+Fd accept_one(int listener) {
+  if (column() == Column::kRawServer)
+    return Fd(static_cast<int>(syscall(SYS_accept4, listener, nullptr, nullptr, SOCK_CLOEXEC)));
+  Fd fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+  if (fd.get() < 0) fail_errno("accept4");
+  return fd;
+}
+
+Pair connected_pair() {
+  Listener listener = listen_loopback();
+  Pair pair;
+  pair.client = dial(listener.address);
+  pair.server = accept_one(listener.fd.get());
+  return pair;
+}
+
+void send_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t sent = send(fd, bytes.data(), bytes.size(), 0);
+    if (sent <= 0) return fail_errno("send");
+    bytes.remove_prefix(static_cast<size_t>(sent));
+  }
+}
+
+std::string recv_exactly(int fd, size_t count) {
+  std::string bytes(count, '\0');
+  size_t have = 0;
+  while (have < count) {
+    const ssize_t got = recv(fd, bytes.data() + have, count - have, 0);
+    if (got < 0) fail_errno("recv");
+    if (got == 0) ADD_FAILURE() << "end of stream after " << have << " of " << count << " bytes";
+    if (got <= 0) break;
+    have += static_cast<size_t>(got);
+  }
+  bytes.resize(have);
+  return bytes;
+}
+
+std::string recv_to_end(int fd) {
+  std::string bytes;
+  char buffer[64 * 1024];
+  for (;;) {
+    const ssize_t got = recv(fd, buffer, sizeof buffer, 0);
+    if (got < 0) fail_errno("recv");
+    if (got <= 0) return bytes;
+    bytes.append(buffer, static_cast<size_t>(got));
+  }
+}
+
+void expect_end_of_stream(int fd) {
+  for (int time = 0; time < 2; ++time) {
+    char byte;
+    EXPECT_EQ(recv(fd, &byte, 1, 0), 0) << strerror(errno);
+  }
+}
+
+void expect_alive(int a, int b) {
+  send_all(a, "from a to b");
+  EXPECT_EQ(recv_exactly(b, 11), "from a to b");
+  send_all(b, "from b to a");
+  EXPECT_EQ(recv_exactly(a, 11), "from b to a");
+}
+
+void make_nonblocking(int fd) {
+  if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) != 0) fail_errno("F_SETFL");
+}
+
+bool is_nonblocking(int fd) {
+  return (fcntl(fd, F_GETFL) & O_NONBLOCK) != 0;
+}
+
+int queued_bytes(int fd) {
+  int count = -1;
+  if (ioctl(fd, FIONREAD, &count) != 0) fail_errno("FIONREAD");
+  return count;
+}
+
+void await_queued(int fd, int count) {
+  const int64_t deadline = now_ms() + 5000;
+  while (queued_bytes(fd) != count && now_ms() < deadline) sleep_ms(1);
+  ASSERT_EQ(queued_bytes(fd), count);
+}
+
+void set_option(int fd, int level, int option, int value) {
+  if (setsockopt(fd, level, option, &value, sizeof value) != 0) fail_errno("setsockopt");
+}
+
+int get_option(int fd, int level, int option) {
+  int value = -1;
+  socklen_t length = sizeof value;
+  if (getsockopt(fd, level, option, &value, &length) != 0) fail_errno("getsockopt");
+  return value;
+}
+
+void set_timeout(int fd, int option, int milliseconds) {
+  const timeval time{milliseconds / 1000, (milliseconds % 1000) * 1000};
+  if (setsockopt(fd, SOL_SOCKET, option, &time, sizeof time) != 0) fail_errno("setsockopt");
+}
+
+size_t fill_until_refused(int fd, uint32_t seed, size_t piece) {
+  constexpr size_t kMost = 16 * 1024 * 1024;
+  const std::string bytes = pattern(kMost, seed);
+  size_t total = 0;
+  while (total < kMost) {
+    const ssize_t sent =
+        send(fd, bytes.data() + total, std::min(piece, kMost - total), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0) {
+      EXPECT_EQ(errno, EAGAIN);
+      return total;
+    }
+    total += static_cast<size_t>(sent);
+  }
+  ADD_FAILURE() << "never refused";
+  return total;
+}
+
+std::string pattern(size_t count, uint32_t seed) {
+  std::string bytes(count, '\0');
+  uint32_t state = seed * 2654435761u + 1;
+  for (char& byte : bytes) {
+    state = state * 1664525u + 1013904223u;
+    byte = static_cast<char>(state >> 24);
+  }
+  return bytes;
+}
+
+size_t random_size(std::mt19937& random, size_t least, size_t most) {
+  return std::uniform_int_distribution<size_t>(least, most)(random);
+}
+
+int64_t now_ms() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * int64_t{1000} + time.tv_nsec / 1'000'000;
+}
+
+void sleep_ms(int milliseconds) {
+  const timespec time{milliseconds / 1000, (milliseconds % 1000) * 1'000'000L};
+  nanosleep(&time, nullptr);
+}
+
+Child::Child(const std::function<void()>& body) {
+  fflush(nullptr);
+  pid_ = fork();
+  if (pid_ < 0) fail_errno("fork");
+  if (pid_ != 0) return;
+  alarm(kChildSeconds);
+  body();
+  fflush(nullptr);
+  _exit(testing::Test::HasFailure() ? 1 : 0);
+}
+
+Child::~Child() {
+  if (pid_ > 0) kill_now();
+}
+
+void Child::expect_success() {
+  int status = -1;
+  EXPECT_EQ(waitpid(std::exchange(pid_, -1), &status, 0) > 0, true) << strerror(errno);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "child's wait status " << status;
+}
+
+void Child::kill_now() {
+  kill(pid_, SIGKILL);
+  waitpid(std::exchange(pid_, -1), nullptr, 0);
+}
+
+}  // namespace ddpsock::shim_tests
