@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Can a preloaded library reach a program? Decided from its file before it is started: LD_PRELOAD
+// is silently without effect in static, privileged and Go programs, and under another libc.
+#ifndef DDPSOCK_SHIM_DDPRUN_TARGET_H_
+#define DDPSOCK_SHIM_DDPRUN_TARGET_H_
+
+#include <string>
+
+namespace ddpsock::shim {
+
+struct Target {
+  enum class Finding {
+    kCovered,
+    kNotCovered,  // runs, but untouched; `reason` says why
+    kNotFound,    // the shell's 127
+    kNotRunnable  // the shell's 126
+  };
+  Finding finding;
+  std::string path;    // what exec will start; of a name without slash, where PATH has it
+  std::string binary;  // the ELF file at the end of the #! lines
+  std::string reason;
+};
+
+// Resolves `command` as execvp would and follows #! lines, through env(1) too.
+Target examine_target(const std::string& command);
+
+}  // namespace ddpsock::shim
+
+#endif  // DDPSOCK_SHIM_DDPRUN_TARGET_H_
