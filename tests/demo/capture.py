@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-import sockets
+import ports
 
 BUFFER_MB = 512
 START_SECONDS = 10
@@ -42,7 +42,7 @@ class Capture:
 
     def __exit__(self, kind, value, traceback):
         if kind is None:
-            sockets.wait_until_closed(self._port, DRAIN_SECONDS)
+            ports.wait_until_closed(self._port, DRAIN_SECONDS)
             self._wait_until_written()
         self._dumpcap.send_signal(signal.SIGINT)
         messages = self._dumpcap.communicate(timeout=DRAIN_SECONDS)[1]

@@ -13,13 +13,15 @@ import statistics
 import subprocess
 import sys
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.append(str(ROOT / "tools"))
+
 import capture
 import decode
+import ports
 import programs
-import sockets
 import table
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 OUT = ROOT / "build" / "demo"
 DDPRUN = ROOT / "build" / "shim" / "ddprun"
 HEADER = ["program", "connections", "bytes", "FPDUs", "CRC checked", "malformed", "plain TCP", "DDP"]
@@ -88,7 +90,7 @@ def judge(decoded, outcome):
 def capture_run(program, row):
     # Wireshark decodes FPDUs only once it has seen the Reply, so the initiator waits for it here.
     launcher = ddp_launcher(program.name, DDPSOCK_START="strict")
-    path, port = str(OUT / f"{file_name(program.name)}.pcap"), sockets.free_port()
+    path, port = str(OUT / f"{file_name(program.name)}.pcap"), ports.free_port()
     with program.server(launcher, port, OUT):
         with capture.Capture(path, port):
             outcome = program.run(launcher, port, programs.CAPTURED, OUT)
@@ -101,7 +103,7 @@ def time_runs(program, row, rounds, is_with_ddp):
     if is_with_ddp:
         ways.append((ddp_launcher(program.name + ".timed"), row.ddp))
     for launcher, samples in ways * rounds:
-        port = sockets.free_port()
+        port = ports.free_port()
         with program.server(launcher, port, OUT):
             outcome = program.run(launcher, port, programs.TIMED, OUT)
         if outcome.throughput is not None:

@@ -10,7 +10,7 @@ import pathlib
 import re
 import subprocess
 
-import sockets
+import ports
 
 RUN_SECONDS = 120
 START_SECONDS = 10
@@ -51,7 +51,7 @@ class Launcher:
             server = subprocess.Popen([*self._prefix, *command], env=self._env, cwd=self._folder,
                                       stdin=subprocess.DEVNULL, stdout=output, stderr=output)
             try:
-                sockets.wait_until_listening(port, server, START_SECONDS)
+                ports.wait_until_listening(port, server, START_SECONDS)
                 yield server
                 if server.poll() is not None:
                     raise ProgramError(f"{command[0]} ended with status {server.returncode}; see {log}")

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Where things are, and the facts about this machine that a figure means nothing without."""
+
+import os
+import pathlib
+import platform
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build"
+LIBRARY = BUILD / "shim" / "libddpsock.so"
+DDPRUN = BUILD / "shim" / "ddprun"
+PEER = BUILD / "bench" / "stream_peer"
+CALLS = BUILD / "bench" / "passthrough_calls"
+
+
+def relative(path):
+    return path.relative_to(ROOT)
+
+
+def _read(path):
+    try:
+        with open(path, encoding="ascii") as f:
+            return f.read().strip()
+    except OSError:
+        return None
+
+
+def default_congestion_control():
+    return _read("/proc/sys/net/ipv4/tcp_congestion_control")
+
+
+def congestion_controls():
+    """cubic, which everybody has and knows, and this machine's default where that is another one."""
+    available = _read("/proc/sys/net/ipv4/tcp_available_congestion_control").split()
+    wanted = dict.fromkeys(["cubic", default_congestion_control()])
+    return [name for name in wanted if name in available]
+
+
+def facts(is_pinned):
+    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
+        models = {line.partition(":")[2].strip() for line in f if line.startswith("model name")}
+    return {
+        "cpu": ", ".join(sorted(models)),
+        "cpus": os.cpu_count(),
+        "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") or "none visible",
+        "kernel": platform.release(),
+        "default congestion control": default_congestion_control(),
+        "tcp_rmem": _read("/proc/sys/net/ipv4/tcp_rmem"),
+        "tcp_wmem": _read("/proc/sys/net/ipv4/tcp_wmem"),
+        "load average at start": f"{os.getloadavg()[0]:.2f}",
+        "processes pinned": is_pinned,
+    }
