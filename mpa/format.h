@@ -73,8 +73,8 @@
 #define MPA_MARKER_FPDUPTR_OFFSET MPA_MARKER_RESERVED_SIZE
 #define MPA_MARKER_FPDUPTR_SIZE 2
 #define MPA_MARKER_SIZE (MPA_MARKER_FPDUPTR_OFFSET + MPA_MARKER_FPDUPTR_SIZE)
-#define MPA_MARKER_SPACING (MPA_MARKER_INTERVAL - MPA_MARKER_SIZE) /* octets between two Markers \
-                                                                    */
+/* Octets between two Markers. */
+#define MPA_MARKER_SPACING (MPA_MARKER_INTERVAL - MPA_MARKER_SIZE)
 /* With Markers the ULPDU stays below this, or FPDUPTR would not reach back to its length field. */
 #define MPA_MAX_ULPDU_WITH_MARKERS 64768
 
