@@ -14,7 +14,6 @@ import sys
 import xml.etree.ElementTree as ET
 
 OUTPUT_LINES = 120
-SKIP_EXIT_CODE = 77
 
 
 @dataclasses.dataclass
