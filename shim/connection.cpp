@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "shim/connection.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sched.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "shim/log.h"
+#include "shim/real.h"
+
+namespace ddpsock::shim {
+namespace {
+
+enum class Tcp : uint8_t { kConnecting, kEstablished, kFailed };
+
+// TCP_INFO and not getpeername(): that one also succeeds once the peer has closed again.
+Tcp tcp_state(int fd) {
+  tcp_info info{};
+  socklen_t length = sizeof(info);
+  if (real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return Tcp::kFailed;
+  switch (info.tcpi_state) {
+    case TCP_SYN_SENT:
+    case TCP_SYN_RECV:
+      return Tcp::kConnecting;
+    case TCP_CLOSE:
+      return Tcp::kFailed;
+    default:
+      return Tcp::kEstablished;
+  }
+}
+
+bool is_start_strict() {
+  const char* start = getenv("DDPSOCK_START");
+  return start != nullptr && strcmp(start, "strict") == 0;
+}
+
+int int_option(int fd, int level, int name, int otherwise) {
+  int value = otherwise;
+  socklen_t length = sizeof(value);
+  return real.getsockopt(fd, level, name, &value, &length) == 0 ? value : otherwise;
+}
+
+// SO_RCVLOWAT set before the connection counted the wire's bytes; from now on it counts payload.
+void hand_over_low_water(Socket& socket, engine::Stream& stream, int fd) {
+  const int bytes = int_option(fd, SOL_SOCKET, SO_RCVLOWAT, 1);
+  if (bytes <= 1) return;
+  const int one = 1;
+  real.setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
+  socket.receive_low_water.store(bytes, std::memory_order_relaxed);
+  stream.set_receive_low_water(bytes);
+}
+
+// Another thread is asking the policy, which takes a bounded time. False if it does not come to an
+// end: this thread may be a signal handler on top of that very call.
+bool wait_for_completion(const SocketUse& use) {
+  constexpr int kMaxYields = 100'000;
+  for (int i = 0; i < kMaxYields && use.phase() == Phase::kCompleting; ++i) sched_yield();
+  return use.phase() != Phase::kCompleting;
+}
+
+void give_up_connect(Socket& socket, int fd) {
+  drop_dead_stream(socket, fd);
+  socket.phase.store(Phase::kIdle, std::memory_order_release);
+}
+
+void enter_ddp_mode(Socket& socket, int fd) {
+  const char* reason = socket.reason.load(std::memory_order_relaxed);
+  socket.phase.store(Phase::kStream, std::memory_order_release);
+  log_connection("connect", fd, "stream", engine::user_stream_engine().name(), reason);
+}
+
+// REQUIRES: phase kCompleting, set by this thread.
+int ask_last_word(Socket& socket, int fd, bool wait) {
+  if (socket.mode.load(std::memory_order_relaxed) == Mode::kProved) {
+    const Verdict before{Mode::kProved, socket.wants_crc.load(std::memory_order_relaxed),
+                         socket.reason.load(std::memory_order_relaxed)};
+    const Verdict after = after_connect(fd, before);
+    if (after.mode == Mode::kPlain) {
+      make_plain(socket, fd, after.reason);
+      return 0;
+    }
+  }
+  enter_ddp_mode(socket, fd);
+  return socket.stream.load(std::memory_order_acquire)->on_connected(fd, wait).error;
+}
+
+}  // namespace
+
+bool is_tcp_socket(int fd) {
+  const int saved_errno = errno;
+  const int protocol = int_option(fd, SOL_SOCKET, SO_PROTOCOL, -1);
+  errno = saved_errno;
+  return protocol == IPPROTO_TCP;
+}
+
+bool open_stream(Socket& socket, int fd, engine::Role role, engine::Peer peer, Phase phase) {
+  const int saved_errno = errno;
+  const engine::StreamAttr attr{
+      .role = role,
+      .peer = peer,
+      .is_strict = is_start_strict(),
+      .wants_crc = socket.wants_crc.load(std::memory_order_relaxed),
+  };
+  const Result<engine::Stream*> stream = engine::user_stream_engine().open(fd, attr);
+  if (stream) {
+    socket.role.store(role, std::memory_order_relaxed);
+    socket.stream.store(*stream, std::memory_order_release);
+    hand_over_low_water(socket, **stream, fd);
+    socket.phase.store(phase, std::memory_order_release);
+  }
+  errno = saved_errno;
+  return stream.has_value();
+}
+
+int complete_connect(SocketUse& use, int fd, bool wait) {
+  const int saved_errno = errno;
+  Phase connecting = Phase::kConnecting;
+  int error = 0;
+  if (use->phase.compare_exchange_strong(connecting, Phase::kCompleting)) {
+    switch (tcp_state(fd)) {
+      case Tcp::kEstablished:
+        error = ask_last_word(*use, fd, wait);
+        break;
+      case Tcp::kFailed:
+        give_up_connect(*use, fd);
+        break;
+      case Tcp::kConnecting:
+        use->phase.store(Phase::kConnecting, std::memory_order_release);
+        break;
+    }
+  } else if (connecting == Phase::kCompleting && !wait_for_completion(use)) {
+    error = EAGAIN;
+  }
+  errno = saved_errno;
+  return error;
+}
+
+void make_plain(Socket& socket, int fd, const char* reason) {
+  socket.reason.store(reason, std::memory_order_relaxed);
+  socket.mode.store(Mode::kPlain, std::memory_order_relaxed);
+  socket.phase.store(Phase::kPlain, std::memory_order_release);
+  log_connection("fallback", fd, "plain", "", reason);
+}
+
+}  // namespace ddpsock::shim

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// From a verdict to a stream, and from a stream back to plain TCP.
+#ifndef DDPSOCK_SHIM_CONNECTION_H_
+#define DDPSOCK_SHIM_CONNECTION_H_
+
+#include "shim/fd_table.h"
+#include "shim/policy.h"
+
+namespace ddpsock::shim {
+
+// SO_PROTOCOL says TCP. errno is kept.
+bool is_tcp_socket(int fd);
+
+// Opens the engine's stream on the connected or connecting `fd` and moves `socket` to `phase`.
+// False if the engine has no room: the caller must end the connection, because the peer may count
+// on it.
+[[nodiscard]] bool open_stream(Socket& socket, int fd, engine::Role role, engine::Peer peer,
+                               Phase phase);
+
+// A connection in kConnecting may be established by now: finds out, asks the policy for its last
+// word and lets the engine start. With `wait` the engine waits for the peer's Reply (a blocking
+// connect). 0, or the errno that connect() reports. Afterwards the phase is kStream, kPlain, kIdle
+// (TCP has failed), or still kConnecting. errno is kept.
+int complete_connect(SocketUse& use, int fd, bool wait);
+
+// The connection is plain TCP from now on; its stream goes when no call uses it any more.
+void make_plain(Socket& socket, int fd, const char* reason);
+
+}  // namespace ddpsock::shim
+
+#endif  // DDPSOCK_SHIM_CONNECTION_H_

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// What programs do with the descriptor itself: close and its ranges, dup in all forms, fcntl,
+// ioctl.
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/ioctl.h>
+
+#include "shim/calls.h"
+#include "shim/real.h"
+#include "shim/stream_call.h"
+
+#ifndef CLOSE_RANGE_CLOEXEC
+#define CLOSE_RANGE_CLOEXEC (1U << 2)
+#endif
+
+namespace ddpsock::shim {
+namespace {
+
+void duplicated(int from, int to) {
+  if (to < 0 || from == to) return;
+  const Hint hint = hint_of(from);
+  set_hint(to, hint.origin, hint.reason);
+  if (!is_any_ours()) return;
+  const int saved_errno = errno;
+  if (is_ours(from)) {
+    share_fd(from, to);
+  } else {
+    drop_stale_fd(to);
+  }
+  errno = saved_errno;
+}
+
+// `target` is about to be replaced: the stream's last words come before the kernel's close. Nothing
+// is given up if the call is bound to fail.
+void make_room(int from, int target) {
+  if (from != target && is_ours(target) && real.fcntl(from, F_GETFD) >= 0) drop_fd(target);
+}
+
+void note_nonblocking(int fd, bool is_nonblocking) {
+  if (const SocketUse use(fd); use)
+    use->is_nonblocking.store(is_nonblocking, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+int chosen_close(int fd) {
+  const int saved_errno = errno;
+  drop_fd(fd);
+  errno = saved_errno;
+  return real.close(fd);
+}
+
+int own_close_range(unsigned first, unsigned last, int flags) {
+  if (is_any_ours() && (static_cast<unsigned>(flags) & CLOSE_RANGE_CLOEXEC) == 0 && first <= last)
+    drop_fd_range(first, last);
+  return real.close_range(first, last, flags);
+}
+
+void own_closefrom(int first) {
+  if (is_any_ours()) drop_fd_range(first < 0 ? 0 : static_cast<unsigned>(first), ~0u);
+  real.closefrom(first);
+}
+
+int own_dup(int fd) {
+  const int copy = real.dup(fd);
+  duplicated(fd, copy);
+  return copy;
+}
+
+int own_dup2(int fd, int target) {
+  make_room(fd, target);
+  const int copy = real.dup2(fd, target);
+  duplicated(fd, copy);
+  return copy;
+}
+
+int own_dup3(int fd, int target, int flags) {
+  if ((flags & ~O_CLOEXEC) == 0) make_room(fd, target);
+  const int copy = real.dup3(fd, target, flags);
+  duplicated(fd, copy);
+  return copy;
+}
+
+int own_fcntl(int fd, int command, void* argument) {
+  switch (command) {
+    case F_DUPFD:
+    case F_DUPFD_CLOEXEC: {
+      const int copy = real.fcntl(fd, command, argument);
+      duplicated(fd, copy);
+      return copy;
+    }
+    case F_SETFL: {
+      const int result = real.fcntl(fd, command, argument);
+      if (result == 0 && is_ours(fd))
+        note_nonblocking(fd, (reinterpret_cast<intptr_t>(argument) & O_NONBLOCK) != 0);
+      return result;
+    }
+    default:
+      return real.fcntl(fd, command, argument);
+  }
+}
+
+int chosen_ioctl(int fd, unsigned long request, void* argument) {
+  const auto on_libc = [=] { return ssize_t{real.ioctl(fd, request, argument)}; };
+  if (request == FIONREAD && argument != nullptr) {
+    const auto on_stream = [=](engine::Stream& stream) {
+      const engine::Io io = stream.readable(fd);
+      if (!io.is_ok()) return io;
+      *static_cast<int*>(argument) = static_cast<int>(io.count);
+      return engine::Io::ok(0);
+    };
+    return static_cast<int>(serve(fd, MSG_DONTWAIT, on_stream, on_libc));
+  }
+  const int result = static_cast<int>(on_libc());
+  if (request == FIONBIO && result == 0) note_nonblocking(fd, *static_cast<int*>(argument) != 0);
+  return result;
+}
+
+}  // namespace ddpsock::shim

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// The epoll family: the kernel's, corrected where readiness.h says and epoll_watch.h knows how.
+#include <errno.h>
+
+#include "shim/calls.h"
+#include "shim/epoll_watch.h"
+#include "shim/fd_table.h"
+#include "shim/readiness.h"
+#include "shim/real.h"
+
+namespace ddpsock::shim {
+namespace {
+
+constexpr uint32_t kReadable = EPOLLIN | EPOLLRDNORM;
+
+int created(int set) {
+  if (set >= 0 && is_any_ours()) {
+    drop_stale_fd(set);
+    if (is_any_watched()) forget_watches_in(set);
+  }
+  return set;
+}
+
+// Corrects the reports in place and closes the gaps; returns how many are left.
+int keep_true(int set, epoll_event* events, int count) {
+  int kept = 0;
+  for (int i = 0; i < count; ++i) {
+    const int fd = watched_fd(set, events[i].data);
+    if (fd >= 0 && !is_report_true(fd, (events[i].events & kReadable) != 0))
+      events[i].events &= ~kReadable;
+    if (events[i].events != 0) events[kept++] = events[i];
+  }
+  return kept;
+}
+
+template <typename Wait>
+int wait_corrected(int set, epoll_event* events, const PollDeadline& deadline, Wait wait) {
+  for (;;) {
+    const int reported = wait(deadline);
+    if (reported <= 0) return reported;
+    const int left = keep_true(set, events, reported);
+    if (left > 0 || deadline.is_over()) return left;
+  }
+}
+
+}  // namespace
+
+int own_epoll_create(int size) {
+  return created(real.epoll_create(size));
+}
+
+int own_epoll_create1(int flags) {
+  return created(real.epoll_create1(flags));
+}
+
+int own_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
+  const int result = real.epoll_ctl(set, operation, fd, event);
+  if (result != 0 || !is_ours(fd)) return result;
+  if (operation == EPOLL_CTL_DEL) {
+    forget_watch(set, fd);
+  } else {
+    set_watch(set, fd, *event);
+  }
+  return result;
+}
+
+int own_epoll_wait(int set, epoll_event* events, int room, int timeout_ms) {
+  if (!is_any_watched()) [[likely]]
+    return real.epoll_wait(set, events, room, timeout_ms);
+  return wait_corrected(set, events, PollDeadline::after_ms(timeout_ms),
+                        [=](const PollDeadline& deadline) {
+                          return real.epoll_wait(set, events, room, deadline.left_ms());
+                        });
+}
+
+int own_epoll_pwait(int set, epoll_event* events, int room, int timeout_ms, const sigset_t* mask) {
+  if (!is_any_watched()) [[likely]]
+    return real.epoll_pwait(set, events, room, timeout_ms, mask);
+  return wait_corrected(set, events, PollDeadline::after_ms(timeout_ms),
+                        [=](const PollDeadline& deadline) {
+                          return real.epoll_pwait(set, events, room, deadline.left_ms(), mask);
+                        });
+}
+
+int own_epoll_pwait2(int set, epoll_event* events, int room, const timespec* timeout,
+                     const sigset_t* mask) {
+  if (!is_any_watched()) [[likely]]
+    return real.epoll_pwait2(set, events, room, timeout, mask);
+  return wait_corrected(set, events, PollDeadline::after(timeout),
+                        [=](const PollDeadline& deadline) {
+                          timespec left;
+                          return real.epoll_pwait2(set, events, room, deadline.left(left), mask);
+                        });
+}
+
+}  // namespace ddpsock::shim

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "shim/fd_table.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/process.h"
+#include "shim/epoll_watch.h"
+
+namespace ddpsock::shim {
+
+constinit std::atomic<FdSlot*> fd_table{nullptr};
+constinit std::atomic<uint8_t> fd_hints[kMaxFds];
+
+namespace {
+
+constexpr size_t kTableBytes = kMaxFds * sizeof(FdSlot);
+
+// The process that owns the memory. A vfork child differs from it; so would a forked child, were it
+// not for note_process().
+constinit std::atomic<pid_t> owner_pid{0};
+constinit std::atomic<uint32_t> owner_generation{0};
+// No slot from here on was ever used: bounds close_range(3, ~0).
+constinit std::atomic<unsigned> slots_end{0};
+
+void note_process() {
+  owner_pid.store(getpid(), std::memory_order_relaxed);
+  owner_generation.store(base::process_generation(), std::memory_order_release);
+}
+
+bool is_vfork_child() {
+  // After _Fork or a raw fork, no handler ran; the generation tells.
+  if (owner_generation.load(std::memory_order_acquire) != base::process_generation())
+    note_process();
+  return owner_pid.load(std::memory_order_relaxed) != getpid();
+}
+
+FdSlot* map_table() {
+  FdSlot* table = fd_table.load(std::memory_order_acquire);
+  if (table != nullptr) return table;
+  if (!base::process_init()) return nullptr;
+  void* p = mmap(nullptr, kTableBytes, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) return nullptr;
+  note_process();
+  if (!fd_table.compare_exchange_strong(table, static_cast<FdSlot*>(p),
+                                        std::memory_order_acq_rel)) {
+    munmap(p, kTableBytes);
+    return table;
+  }
+  // A child that calls vfork before it touches a socket of ours must not be mistaken for its own
+  // vfork child. If this fails, only that case suffers.
+  pthread_atfork(nullptr, nullptr, note_process);
+  return static_cast<FdSlot*>(p);
+}
+
+void raise_slots_end(unsigned fd) {
+  unsigned end = slots_end.load(std::memory_order_relaxed);
+  while (end <= fd && !slots_end.compare_exchange_weak(end, fd + 1)) {
+  }
+}
+
+// Takes what is in the slot of `fd` out, or replaces it, and gives up the reference it was.
+void replace(FdSlot* table, int fd, Socket* next) {
+  Socket* old = table[fd].exchange(next, std::memory_order_acq_rel);
+  if (old == nullptr) return;
+  forget_watches_of(fd);
+  if (old->references.drop_fd().is_none()) retire_socket(*old, fd);
+}
+
+// Texts that hints refer to by number, 1-based.
+constexpr unsigned kOriginBits = 2;
+constexpr unsigned kMaxReasons = 62;
+constinit std::atomic<const char*> reasons[kMaxReasons];
+
+unsigned number_of_reason(const char* reason) {
+  if (*reason == '\0') return 0;
+  for (unsigned i = 0; i < kMaxReasons; ++i) {
+    const char* known = nullptr;
+    if (reasons[i].compare_exchange_strong(known, reason) || known == reason) return i + 1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+SocketUse::SocketUse(int fd) : fd_(fd) {
+  for (;;) {
+    Socket* socket = socket_at(fd);
+    if (socket == nullptr) return;
+    generation_ = base::process_generation();
+    if (!socket->references.try_begin_call()) {
+      // Being retired by a close that has emptied the slot or will at once.
+      if (socket_at(fd) == socket) return;
+      continue;
+    }
+    socket_ = socket;
+    if (socket_at(fd) == socket) return;
+    end();
+    socket_ = nullptr;
+  }
+}
+
+void SocketUse::end() {
+  const References::Left left = socket_->references.end_call(generation_);
+  if (left.is_none()) {
+    retire_socket(*socket_, -1);
+  } else if (left.calls == 0 && phase() == Phase::kPlain) {
+    drop_dead_stream(*socket_, fd_);
+  }
+}
+
+Socket* enter_fd(int fd) {
+  if (static_cast<unsigned>(fd) >= kMaxFds) return nullptr;
+  FdSlot* table = map_table();
+  if (table == nullptr || is_vfork_child()) return nullptr;
+  Socket* socket = take_socket();
+  if (socket == nullptr) return nullptr;
+  raise_slots_end(static_cast<unsigned>(fd));
+  replace(table, fd, socket);
+  return socket;
+}
+
+void share_fd(int from, int to) {
+  if (from == to || static_cast<unsigned>(to) >= kMaxFds || !is_any_ours() || is_vfork_child())
+    return;
+  const SocketUse use(from);
+  if (!use || !use->references.try_add_fd()) return;
+  raise_slots_end(static_cast<unsigned>(to));
+  replace(fd_table.load(std::memory_order_acquire), to, &*use);
+}
+
+void drop_fd(int fd) {
+  if (!is_ours(fd) || is_vfork_child()) return;
+  replace(fd_table.load(std::memory_order_acquire), fd, nullptr);
+}
+
+void drop_fd_range(unsigned first, unsigned last) {
+  if (!is_any_ours() || is_vfork_child()) return;
+  const unsigned end = slots_end.load(std::memory_order_acquire);
+  for (unsigned fd = first; fd < end && fd <= last; ++fd) drop_fd(static_cast<int>(fd));
+}
+
+void set_hint(int fd, Origin origin, const char* reason) {
+  if (static_cast<unsigned>(fd) >= kMaxFds) return;
+  fd_hints[fd].store(
+      static_cast<uint8_t>(std::to_underlying(origin) | number_of_reason(reason) << kOriginBits),
+      std::memory_order_relaxed);
+}
+
+Hint hint_of(int fd) {
+  if (static_cast<unsigned>(fd) >= kMaxFds) return {Origin::kUnknown, ""};
+  const uint8_t byte = fd_hints[fd].load(std::memory_order_relaxed);
+  const unsigned number = byte >> kOriginBits;
+  const char* reason = number == 0 ? "" : reasons[number - 1].load(std::memory_order_relaxed);
+  return {static_cast<Origin>(byte & ((1u << kOriginBits) - 1)), reason};
+}
+
+}  // namespace ddpsock::shim

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Which of the process's descriptors are sockets of ours. Looked up on every intercepted call: one
+// load while there are none, a bounds check and a second load afterwards. No locks; every function
+// may run in a signal handler.
+//
+// In a vfork child, which runs in its parent's memory with descriptors of its own, the functions
+// that change the table do nothing: what the child closes stays open in the parent.
+#ifndef DDPSOCK_SHIM_FD_TABLE_H_
+#define DDPSOCK_SHIM_FD_TABLE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+#include "shim/socket.h"
+
+namespace ddpsock::shim {
+
+// Descriptors from here on pass through. The kernel's own default ceiling (fs.nr_open).
+inline constexpr unsigned kMaxFds = 1u << 20;
+
+using FdSlot = std::atomic<Socket*>;
+// Null until the first socket of ours. Hidden, and not only by the version script, so that the
+// wrappers address it directly.
+[[gnu::visibility("hidden")]] extern constinit std::atomic<FdSlot*> fd_table;
+
+inline bool is_any_ours() {
+  return fd_table.load(std::memory_order_acquire) != nullptr;
+}
+
+inline Socket* socket_at(int fd) {
+  FdSlot* table = fd_table.load(std::memory_order_acquire);
+  if (table == nullptr || static_cast<unsigned>(fd) >= kMaxFds) [[likely]]
+    return nullptr;
+  return table[fd].load(std::memory_order_acquire);
+}
+
+inline bool is_ours(int fd) {
+  return __builtin_expect(socket_at(fd) != nullptr, 0);
+}
+
+// Keeps the Socket of `fd` from being retired while a call uses it.
+class SocketUse {
+ public:
+  explicit SocketUse(int fd);
+  SocketUse(const SocketUse&) = delete;
+  SocketUse& operator=(const SocketUse&) = delete;
+  ~SocketUse() {
+    if (socket_ != nullptr) end();
+  }
+
+  explicit operator bool() const { return socket_ != nullptr; }
+  Socket* operator->() const { return socket_; }
+  Socket& operator*() const { return *socket_; }
+  Phase phase() const { return socket_->phase.load(std::memory_order_acquire); }
+
+ private:
+  void end();
+
+  Socket* socket_ = nullptr;
+  int fd_;
+  uint32_t generation_ = 0;
+};
+
+// Enters `fd`, with a new Socket; what was there before is dropped. nullptr: out of memory, beyond
+// kMaxFds, or a vfork child. The first call maps the table (address space only). The caller holds
+// the descriptor open; wrap the result in a SocketUse before it may be closed.
+Socket* enter_fd(int fd);
+
+// `to` is a duplicate of `from` now.
+void share_fd(int from, int to);
+
+// `fd` is about to be closed, or was found not to be the socket it was. Retires the Socket with its
+// last descriptor.
+void drop_fd(int fd);
+void drop_fd_range(unsigned first, unsigned last);
+
+// A call has just returned `fd` as new: an entry left there was closed without our knowing.
+inline void drop_stale_fd(int fd) {
+  if (is_ours(fd)) drop_fd(fd);
+}
+
+// How a descriptor came to be connected, and why it is plain TCP, kept for every descriptor below
+// kMaxFds in one byte: enough for DDP_MODE to choose a role later and for DDP_STATUS.
+enum class Origin : uint8_t { kUnknown = 0, kConnected = 1, kAccepted = 2 };
+struct Hint {
+  Origin origin;
+  const char* reason;  // static text; "" if never judged
+};
+// `reason` must be static text; of more than 62 different ones, the later ones are not kept.
+void set_hint(int fd, Origin origin, const char* reason);
+Hint hint_of(int fd);
+
+extern constinit std::atomic<uint8_t> fd_hints[kMaxFds];
+inline void set_origin(int fd, Origin origin) {
+  if (static_cast<unsigned>(fd) < kMaxFds)
+    fd_hints[fd].store(std::to_underlying(origin), std::memory_order_relaxed);
+}
+
+}  // namespace ddpsock::shim
+
+#endif  // DDPSOCK_SHIM_FD_TABLE_H_

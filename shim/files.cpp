@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// sendfile to a stream: the file is read into a bounded buffer and sent from there. splice is
+// refused, for it would move bytes past the framing; programs that use it fall back to read and
+// write.
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "shim/calls.h"
+#include "shim/real.h"
+#include "shim/stream_call.h"
+
+namespace ddpsock::shim {
+namespace {
+
+constexpr size_t kBufferBytes = 256 * 1024;
+constexpr size_t kMostBytes = 0x7fff'f000;  // of one sendfile, MAX_RW_COUNT
+
+// Of the process; mapped by the first sendfile to a stream and lent to one call at a time, so that
+// a server which sends files does not map and clear one for every call.
+constinit std::atomic<void*> spare_buffer{nullptr};
+
+class FileBuffer {
+ public:
+  FileBuffer() : data_(spare_buffer.exchange(nullptr, std::memory_order_acq_rel)) {
+    if (data_ != nullptr) return;
+    void* p =
+        mmap(nullptr, kBufferBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p != MAP_FAILED) data_ = p;
+  }
+  FileBuffer(const FileBuffer&) = delete;
+  FileBuffer& operator=(const FileBuffer&) = delete;
+  ~FileBuffer() {
+    void* extra =
+        data_ == nullptr ? nullptr : spare_buffer.exchange(data_, std::memory_order_acq_rel);
+    if (extra != nullptr) munmap(extra, kBufferBytes);
+  }
+  void* data() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
+};
+
+// Sends the file from `position` on and moves it by what was sent.
+engine::Io send_file(engine::Stream& stream, int fd, int in, off_t& position, size_t count) {
+  const FileBuffer buffer;
+  if (buffer.data() == nullptr) return engine::Io::fail(ENOMEM);
+  size_t sent = 0;
+  while (sent < count) {
+    const ssize_t got = pread(in, buffer.data(), std::min(count - sent, kBufferBytes), position);
+    if (got < 0 && sent == 0) return engine::Io::fail(errno);
+    if (got <= 0) break;
+    const iovec part{buffer.data(), static_cast<size_t>(got)};
+    const bool is_more = sent + part.iov_len < count;
+    const engine::Io io = stream.send(fd, {&part, 1}, is_more ? MSG_MORE : 0);
+    if (!io.is_ok()) {
+      if (sent == 0) return io;
+      break;
+    }
+    sent += static_cast<size_t>(io.count);
+    position += io.count;
+    if (io.count < got) break;
+  }
+  return engine::Io::ok(static_cast<ssize_t>(sent));
+}
+
+bool is_stream(int fd) {
+  const SocketUse use(fd);
+  return use && has_live_stream(use.phase());
+}
+
+}  // namespace
+
+ssize_t chosen_sendfile(int fd, int in, off_t* offset, size_t count) {
+  const auto on_stream = [=](engine::Stream& stream) {
+    off_t position = offset != nullptr ? *offset : lseek(in, 0, SEEK_CUR);
+    // A pipe or a socket cannot be the source for the kernel either.
+    if (position < 0) return engine::Io::fail(EINVAL);
+    const engine::Io io = send_file(stream, fd, in, position, std::min(count, kMostBytes));
+    if (offset != nullptr) {
+      *offset = position;
+    } else if (io.is_ok() && lseek(in, position, SEEK_SET) < 0) {
+      return engine::Io::fail(errno);
+    }
+    return io;
+  };
+  const int saved_errno = errno;
+  const ssize_t result =
+      serve(fd, 0, on_stream, [=] { return real.sendfile(fd, in, offset, count); });
+  if (result >= 0) errno = saved_errno;
+  return result;
+}
+
+ssize_t own_splice(int in, off_t* in_offset, int fd, off_t* out_offset, size_t size,
+                   unsigned flags) {
+  if ((is_ours(in) && is_stream(in)) || (is_ours(fd) && is_stream(fd))) {
+    errno = EINVAL;
+    return -1;
+  }
+  return real.splice(in, in_offset, fd, out_offset, size, flags);
+}
+
+}  // namespace ddpsock::shim

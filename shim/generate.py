@@ -1,0 +1,270 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Derives from calls.list everything that must name every intercepted call.
+
+  generate.py calls.list OUTPUT_DIRECTORY
+
+writes calls.h (declarations of the hand-written bodies), real_calls.h (the table of real
+functions), boot_calls.cpp (the table's first content and the names), wrappers.cpp, exports.map
+(version script) and calls.txt (the exported names, one a line, sorted).
+"""
+
+import pathlib
+import re
+import sys
+from dataclasses import dataclass, field
+
+LICENCE = '// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause\n'
+BANNER = LICENCE + '// Generated from shim/calls.list. Do not edit.\n'
+
+
+class ListError(Exception):
+    pass
+
+
+@dataclass
+class Param:
+    type: str
+    name: str
+
+    def __str__(self):
+        return f'{self.type} {self.name}'
+
+
+@dataclass
+class Call:
+    result: str
+    name: str
+    params: list
+    body: str
+    options: dict = field(default_factory=dict)
+
+    @property
+    def member(self):
+        """The name without the underscores that C++ reserves."""
+        return self.name.strip('_')
+
+    @property
+    def param_list(self):
+        return ', '.join(str(p) for p in self.params)
+
+    @property
+    def arg_list(self):
+        return ', '.join(p.name for p in self.params)
+
+    @property
+    def real_types(self):
+        types = [p.type for p in self.params]
+        if 'variadic' in self.options:
+            types[int(self.options['variadic']):] = ['...']
+        return ', '.join(types)
+
+    @property
+    def names(self):
+        return [self.name] + [a for a in self.options.get('alias', '').split(',') if a]
+
+
+DECLARATION = re.compile(r'^(?P<result>\w[\w ]*?\**)\s+(?P<name>\w+)\((?P<params>[^()]*)\)$')
+PARAM = re.compile(r'^(?P<type>.*[\s*])(?P<name>\w+)$')
+OPTIONS = {'alias', 'fd', 'boot', 'variadic'}
+
+
+def parse_line(line):
+    fields = [f.strip() for f in line.split('|')]
+    if len(fields) not in (2, 3):
+        raise ListError('expected: declaration | body | options')
+    found = DECLARATION.match(fields[0])
+    if not found:
+        raise ListError(f'not a declaration: {fields[0]}')
+    params = []
+    for text in found['params'].split(','):
+        param = PARAM.match(text.strip())
+        if not param:
+            raise ListError(f'not a parameter: {text.strip()}')
+        params.append(Param(param['type'].strip(), param['name']))
+    options = {}
+    for option in fields[2].split() if len(fields) == 3 else []:
+        key, _, value = option.partition('=')
+        if key not in OPTIONS or not value:
+            raise ListError(f'unknown option: {option}')
+        options[key] = value
+    call = Call(found['result'], found['name'], params, fields[1], options)
+    if not re.match(r'^(fd|own|as \w+.* unless .+)$', call.body):
+        raise ListError(f'unknown body: {call.body}')
+    if call.body == 'fd' and options.get('fd', 'fd') not in [p.name for p in params]:
+        raise ListError(f'{call.name} has no argument {options.get("fd", "fd")}')
+    return call
+
+
+def parse(text):
+    calls = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.startswith('#'):
+            continue
+        try:
+            calls.append(parse_line(line))
+        except ListError as error:
+            raise ListError(f'calls.list:{number}: {error}') from None
+    names = [n for c in calls for n in c.names]
+    for name in names:
+        if names.count(name) > 1:
+            raise ListError(f'calls.list: {name} is declared twice')
+    return calls
+
+
+def split_as(call, calls):
+    """(the call whose twin this is, its arguments, the condition) of body `as`."""
+    found = re.match(r'^as (?P<base>\w+)(\((?P<args>[^()]*)\))? unless (?P<condition>.+)$', call.body)
+    base = next((c for c in calls if c.name == found['base']), None)
+    if base is None or base.body.startswith('as'):
+        raise ListError(f'{call.name}: no call {found["base"]} to be the twin of')
+    args = found['args'].replace(',', ', ') if found['args'] else base.arg_list
+    return base, args, found['condition']
+
+
+def wrapper_body(call, calls):
+    real = f'real.{call.member}({call.arg_list})'
+    if call.body == 'own':
+        return f'return own_{call.member}({call.arg_list});'
+    if call.body == 'fd':
+        fd = call.options.get('fd', 'fd')
+        return (f'return is_ours({fd}) ? chosen_{call.member}({call.arg_list}) : {real};')
+    base, args, condition = split_as(call, calls)
+    if base.body == 'own':
+        return f'return {condition} ? {real} : own_{base.member}({args});'
+    fd = base.options.get('fd', 'fd')
+    return f'return is_ours({fd}) && !({condition}) ? chosen_{base.member}({args}) : {real};'
+
+
+def write_wrappers(calls):
+    out = [BANNER, '''#include "shim/calls.h"
+#include "shim/fd_table.h"
+#include "shim/real.h"
+
+// Defined under names of our own and exported under libc's by asm labels: libc's headers may then
+// declare, inline or rename these functions as they like.
+#define DDPSOCK_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace ddpsock::shim {
+''']
+    for call in calls:
+        out.append(f'DDPSOCK_EXPORT {call.result} wrap_{call.member}({call.param_list}) '
+                   f'__asm__("{call.name}");')
+        out.append(f'{call.result} wrap_{call.member}({call.param_list}) '
+                   f'{{ {wrapper_body(call, calls)} }}')
+        for alias in call.names[1:]:
+            out.append(f'DDPSOCK_EXPORT {call.result} wrap_alias_{alias.strip("_")}_{alias.count("_")}'
+                       f'({call.param_list}) __asm__("{alias}") '
+                       f'__attribute__((alias("{call.name}")));')
+        out.append('')
+    out.append('}  // namespace ddpsock::shim')
+    return '\n'.join(out) + '\n'
+
+
+def write_calls_h(calls):
+    out = [BANNER, '''#ifndef DDPSOCK_SHIM_CALLS_H_
+#define DDPSOCK_SHIM_CALLS_H_
+
+#include "shim/libc_types.h"
+
+namespace ddpsock::shim {
+''']
+    for call in calls:
+        prefix = {'own': 'own', 'fd': 'chosen'}.get(call.body)
+        if prefix:
+            out.append(f'{call.result} {prefix}_{call.member}({call.param_list});')
+    out.append('\n}  // namespace ddpsock::shim\n\n#endif  // DDPSOCK_SHIM_CALLS_H_')
+    return '\n'.join(out) + '\n'
+
+
+def write_real_h(calls):
+    out = [BANNER, '''#ifndef DDPSOCK_SHIM_REAL_CALLS_H_
+#define DDPSOCK_SHIM_REAL_CALLS_H_
+
+#include "shim/libc_types.h"
+
+namespace ddpsock::shim {
+
+struct RealCalls {''']
+    for call in calls:
+        out.append(f'  {call.result} (*{call.member})({call.real_types});')
+    out.append('};')
+    out.append(f'inline constexpr unsigned kRealCalls = {len(calls)};')
+    out.append('static_assert(sizeof(RealCalls) == kRealCalls * sizeof(void (*)()));\n')
+    for call in calls:
+        if call.options.get('boot') == 'hand':
+            out.append(f'{call.result} boot_{call.member}({call.param_list});')
+    out.append('\n}  // namespace ddpsock::shim\n\n#endif  // DDPSOCK_SHIM_REAL_CALLS_H_')
+    return '\n'.join(out) + '\n'
+
+
+def write_boot(calls):
+    out = [BANNER, '''#include <stdarg.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "shim/real.h"
+
+namespace ddpsock::shim {
+namespace {
+
+constexpr unsigned long kKernelSigsetSize = 8;
+''']
+    for call in calls:
+        boot = call.options.get('boot', call.arg_list)
+        if boot == 'hand':
+            continue
+        found = re.match(r'^(\w+)\((.*)\)$', boot)
+        number, args = (found[1], found[2]) if found else (call.name, boot)
+        fixed = int(call.options.get('variadic', len(call.params)))
+        params = ', '.join(('' if re.search(rf'\b{p.name}\b', args) else '[[maybe_unused]] ') + str(p)
+                           for p in call.params[:fixed])
+        if fixed < len(call.params):
+            params += ', ...'
+        out.append(f'{call.result} boot_{call.member}({params}) {{')
+        if fixed < len(call.params):
+            last = call.params[fixed]
+            out += ['  va_list rest;', f'  va_start(rest, {call.params[fixed - 1].name});',
+                    f'  {last.type} {last.name} = va_arg(rest, {last.type});', '  va_end(rest);']
+        invoke = f'syscall(SYS_{number}, {args})'
+        out.append(f'  {invoke};' if call.result == 'void'
+                   else f'  return static_cast<{call.result}>({invoke});')
+        out.append('}\n')
+    out.append('}  // namespace\n')
+    out.append('constinit RealCalls real = {')
+    out += [f'    .{c.member} = boot_{c.member},' for c in calls]
+    out.append('};\n')
+    out.append('extern const char* const kRealNames[kRealCalls];')
+    out.append('constinit const char* const kRealNames[kRealCalls] = {')
+    out += [f'    "{c.name}",' for c in calls]
+    out.append('};\n\n}  // namespace ddpsock::shim')
+    return '\n'.join(out) + '\n'
+
+
+def write_names(calls):
+    return ''.join(n + '\n' for n in sorted(n for c in calls for n in c.names))
+
+
+def write_map(calls):
+    """Without a version: programs ask for libc's versions, which only an unversioned name answers."""
+    names = ''.join(f'    {n};\n' for n in write_names(calls).split())
+    return '/* Generated from shim/calls.list. */\n{\n  global:\n' + names + '    ddp_*;\n  local: *;\n};\n'
+
+
+def main(arguments):
+    source, target = pathlib.Path(arguments[1]), pathlib.Path(arguments[2])
+    try:
+        calls = parse(source.read_text(encoding='utf-8'))
+        outputs = {
+            'calls.h': write_calls_h(calls), 'real_calls.h': write_real_h(calls),
+            'boot_calls.cpp': write_boot(calls), 'wrappers.cpp': write_wrappers(calls),
+            'exports.map': write_map(calls), 'calls.txt': write_names(calls),
+        }
+    except ListError as error:
+        sys.exit(str(error))
+    for name, text in outputs.items():
+        (target / name).write_text(text, encoding='utf-8')
+
+
+if __name__ == '__main__':
+    main(sys.argv)

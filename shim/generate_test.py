@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Unit tests of generate.py."""
+
+import pathlib
+import sys
+import unittest
+
+HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE))
+sys.dont_write_bytecode = True
+import generate  # noqa: E402
+
+
+def parse_one(line):
+    return generate.parse(line)[0]
+
+
+class Parsing(unittest.TestCase):
+    def test_declaration(self):
+        call = parse_one('ssize_t read(int fd, void* buffer, size_t size) | fd | alias=__read')
+        self.assertEqual(call.result, 'ssize_t')
+        self.assertEqual(call.arg_list, 'fd, buffer, size')
+        self.assertEqual([p.type for p in call.params], ['int', 'void*', 'size_t'])
+        self.assertEqual(call.names, ['read', '__read'])
+
+    def test_underscores_leave_the_member_name_only(self):
+        call = parse_one('int __f(int fd) | fd')
+        self.assertEqual((call.name, call.member), ('__f', 'f'))
+
+    def test_types_of_two_words_and_pointers(self):
+        call = parse_one('int f(const msghdr* message, unsigned long request) | own')
+        self.assertEqual([p.type for p in call.params], ['const msghdr*', 'unsigned long'])
+
+    def test_refused(self):
+        for line, why in [
+            ('int f(int fd)', 'expected'),
+            ('int f int fd | fd', 'not a declaration'),
+            ('int f(int) | fd', 'not a parameter'),
+            ('int f(int fd) | maybe', 'unknown body'),
+            ('int f(int fd) | fd | colour=red', 'unknown option'),
+            ('int f(int fd) | fd | alias', 'unknown option'),
+            ('int f(int set) | fd', 'no argument fd'),
+            ('int f(int fd) | own\nint g(int fd) | own | alias=f', 'twice'),
+        ]:
+            with self.subTest(line), self.assertRaisesRegex(generate.ListError, why):
+                generate.parse(line)
+
+    def test_error_names_the_line(self):
+        with self.assertRaisesRegex(generate.ListError, 'calls.list:3:'):
+            generate.parse('# a comment\n\nnonsense\n')
+
+
+class Writing(unittest.TestCase):
+    def test_body_fd_looks_at_the_named_argument(self):
+        calls = generate.parse('int f(int set, int in) | fd | fd=in')
+        self.assertEqual(generate.wrapper_body(calls[0], calls),
+                         'return is_ours(in) ? chosen_f(set, in) : real.f(set, in);')
+
+    def test_fortified_twin_keeps_the_check(self):
+        calls = generate.parse('int f(int fd, int n) | fd\n'
+                               'int __f_chk(int fd, int n, int room) | as f unless n > room')
+        self.assertEqual(generate.wrapper_body(calls[1], calls),
+                         'return is_ours(fd) && !(n > room) ? chosen_f(fd, n) '
+                         ': real.f_chk(fd, n, room);')
+
+    def test_twin_of_nothing_is_refused(self):
+        calls = generate.parse('int __f_chk(int fd) | as f unless true')
+        with self.assertRaises(generate.ListError):
+            generate.wrapper_body(calls[0], calls)
+
+    def test_variadic_is_so_in_the_real_table(self):
+        calls = generate.parse('int f(int fd, int op, void* more) | own | variadic=2')
+        self.assertIn('int (*f)(int, int, ...);', generate.write_real_h(calls))
+        self.assertIn('va_arg(rest, void*)', generate.write_boot(calls))
+
+    def test_boot_call_by_another_number(self):
+        calls = generate.parse('int f(int fd, int n) | own | boot=g(fd,0)')
+        self.assertIn('syscall(SYS_g, fd,0)', generate.write_boot(calls))
+
+
+class TheList(unittest.TestCase):
+    def test_every_file_can_be_written(self):
+        calls = generate.parse((HERE / 'calls.list').read_text(encoding='utf-8'))
+        names = generate.write_names(calls).split()
+        self.assertEqual(names, sorted(set(names)))
+        for name in names:
+            self.assertIn(f'\n    {name};\n', generate.write_map(calls))
+            self.assertIn(f'__asm__("{name}")', generate.write_wrappers(calls))
+
+
+if __name__ == '__main__':
+    unittest.main()

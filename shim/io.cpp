@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Bytes in and out of one socket: read, write, recv, send and their vectors.
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+
+#include "shim/calls.h"
+#include "shim/flags.h"
+#include "shim/real.h"
+#include "shim/stream_call.h"
+
+namespace ddpsock::shim {
+namespace {
+
+ssize_t fail(int error) {
+  errno = error;
+  return -1;
+}
+
+template <typename OnLibc>
+ssize_t receive(int fd, std::span<const iovec> to, int flags, OnLibc on_libc) {
+  return serve(
+      fd, flags, [=](engine::Stream& stream) { return stream.recv(fd, to, flags); }, on_libc);
+}
+
+template <typename OnLibc>
+ssize_t transmit(int fd, std::span<const iovec> from, int flags, OnLibc on_libc) {
+  return serve(
+      fd, flags, [=](engine::Stream& stream) { return stream.send(fd, from, flags); }, on_libc);
+}
+
+bool is_vector(const iovec* parts, int count) {
+  return count >= 0 && count <= IOV_MAX && (parts != nullptr || count == 0);
+}
+
+bool is_empty(std::span<const iovec> parts) {
+  for (const iovec& part : parts)
+    if (part.iov_len != 0) return false;
+  return true;
+}
+
+// The flags of preadv2 and pwritev2 as MSG_*; -1: not for a socket.
+int message_flags(int flags) {
+  if ((flags & ~(RWF_NOWAIT | RWF_HIPRI)) != 0) return -1;
+  return (flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0;
+}
+
+}  // namespace
+
+ssize_t chosen_read(int fd, void* buffer, size_t size) {
+  // Unlike recv(), which waits, read() of nothing returns at once.
+  if (size == 0) return real.read(fd, buffer, size);
+  const iovec part{buffer, size};
+  return receive(fd, {&part, 1}, 0, [=] { return real.read(fd, buffer, size); });
+}
+
+ssize_t chosen_write(int fd, const void* buffer, size_t size) {
+  const iovec part{const_cast<void*>(buffer), size};
+  return transmit(fd, {&part, 1}, 0, [=] { return real.write(fd, buffer, size); });
+}
+
+ssize_t chosen_readv(int fd, const iovec* parts, int count) {
+  if (!is_vector(parts, count) || is_empty({parts, static_cast<size_t>(count)}))
+    return real.readv(fd, parts, count);
+  return receive(fd, {parts, static_cast<size_t>(count)}, 0,
+                 [=] { return real.readv(fd, parts, count); });
+}
+
+ssize_t chosen_writev(int fd, const iovec* parts, int count) {
+  if (!is_vector(parts, count)) return fail(EINVAL);
+  return transmit(fd, {parts, static_cast<size_t>(count)}, 0,
+                  [=] { return real.writev(fd, parts, count); });
+}
+
+ssize_t chosen_preadv2(int fd, const iovec* parts, int count, off_t offset, int flags) {
+  const auto on_libc = [=] { return real.preadv2(fd, parts, count, offset, flags); };
+  // ESPIPE for every offset but -1, as on any socket.
+  if (offset != -1 || !is_vector(parts, count) || is_empty({parts, static_cast<size_t>(count)}))
+    return on_libc();
+  if (message_flags(flags) < 0) return fail(EOPNOTSUPP);
+  return receive(fd, {parts, static_cast<size_t>(count)}, message_flags(flags), on_libc);
+}
+
+ssize_t chosen_pwritev2(int fd, const iovec* parts, int count, off_t offset, int flags) {
+  const auto on_libc = [=] { return real.pwritev2(fd, parts, count, offset, flags); };
+  if (offset != -1) return on_libc();
+  if (!is_vector(parts, count)) return fail(EINVAL);
+  if (message_flags(flags) < 0) return fail(EOPNOTSUPP);
+  return transmit(fd, {parts, static_cast<size_t>(count)}, message_flags(flags), on_libc);
+}
+
+ssize_t chosen_recv(int fd, void* buffer, size_t size, int flags) {
+  return chosen_recvfrom(fd, buffer, size, flags, nullptr, nullptr);
+}
+
+ssize_t chosen_send(int fd, const void* buffer, size_t size, int flags) {
+  return chosen_sendto(fd, buffer, size, flags, nullptr, 0);
+}
+
+ssize_t chosen_recvfrom(int fd, void* buffer, size_t size, int flags, sockaddr* from,
+                        socklen_t* length) {
+  const auto on_libc = [=] { return real.recvfrom(fd, buffer, size, flags, from, length); };
+  const iovec part{buffer, size};
+  const auto on_stream = [&](engine::Stream& stream) {
+    const Flags wanted = receive_flags(flags);
+    if (wanted.error != 0) return engine::Io::fail(wanted.error);
+    const engine::Io io = stream.recv(fd, {&part, 1}, wanted.for_engine);
+    // TCP names no sender.
+    if (io.is_ok() && from != nullptr && length != nullptr) *length = 0;
+    return io;
+  };
+  return (flags & MSG_ERRQUEUE) != 0 ? on_libc() : serve(fd, flags, on_stream, on_libc);
+}
+
+ssize_t chosen_sendto(int fd, const void* buffer, size_t size, int flags, const sockaddr* to,
+                      socklen_t length) {
+  const iovec part{const_cast<void*>(buffer), size};
+  const auto on_stream = [&](engine::Stream& stream) {
+    // A connected TCP socket ignores the address.
+    const Flags wanted = send_flags(fd, flags);
+    return wanted.error != 0 ? engine::Io::fail(wanted.error)
+                             : stream.send(fd, {&part, 1}, wanted.for_engine);
+  };
+  return serve(fd, flags, on_stream,
+               [=] { return real.sendto(fd, buffer, size, flags, to, length); });
+}
+
+}  // namespace ddpsock::shim

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "shim/log.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "shim/real.h"
+
+namespace ddpsock::shim {
+namespace {
+
+enum class Logging : int { kUnknown, kOff, kOn };
+constinit std::atomic<Logging> logging{Logging::kUnknown};
+
+struct PeerText {
+  char text[INET6_ADDRSTRLEN + 16];
+};
+
+PeerText peer_of(int fd) {
+  PeerText peer{"?"};
+  sockaddr_storage address{};
+  socklen_t length = sizeof(address);
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return peer;
+  char host[INET6_ADDRSTRLEN];
+  if (address.ss_family == AF_INET) {
+    const auto& in = reinterpret_cast<const sockaddr_in&>(address);
+    inet_ntop(AF_INET, &in.sin_addr, host, sizeof(host));
+    snprintf(peer.text, sizeof(peer.text), "%s:%u", host, ntohs(in.sin_port));
+  } else if (address.ss_family == AF_INET6) {
+    const auto& in = reinterpret_cast<const sockaddr_in6&>(address);
+    inet_ntop(AF_INET6, &in.sin6_addr, host, sizeof(host));
+    snprintf(peer.text, sizeof(peer.text), "[%s]:%u", host, ntohs(in.sin6_port));
+  }
+  return peer;
+}
+
+void write_line(const char* line, size_t length) {
+  const char* file = getenv("DDPSOCK_LOG_FILE");
+  int fd = STDERR_FILENO;
+  if (file != nullptr) {
+    fd = open(file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) return;
+  }
+  [[maybe_unused]] const ssize_t written = real.write(fd, line, length);
+  if (file != nullptr) real.close(fd);
+}
+
+}  // namespace
+
+bool is_logging() {
+  Logging now = logging.load(std::memory_order_relaxed);
+  if (now == Logging::kUnknown) {
+    const char* level = getenv("DDPSOCK_LOG");
+    now = level != nullptr && strcmp(level, "info") == 0 ? Logging::kOn : Logging::kOff;
+    logging.store(now, std::memory_order_relaxed);
+  }
+  return now == Logging::kOn;
+}
+
+void log_connection(const char* event, int fd, const char* mode, const char* engine,
+                    const char* reason) {
+  if (!is_logging()) return;
+  const int saved_errno = errno;
+  char line[256];
+  const int length = snprintf(line, sizeof(line), "ddpsock[%d] %s fd=%d peer=%s mode=%s%s%s: %s\n",
+                              getpid(), event, fd, peer_of(fd).text, mode,
+                              *engine != '\0' ? " engine=" : "", engine, reason);
+  write_line(line, std::min(static_cast<size_t>(length), sizeof(line) - 1));
+  errno = saved_errno;
+}
+
+}  // namespace ddpsock::shim

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// One line per connection when DDPSOCK_LOG=info: who the peer is, the verdict and why. To stderr,
+// or appended to DDPSOCK_LOG_FILE. Silent otherwise, and never a descriptor kept open: programs
+// close, count and reuse them all.
+#ifndef DDPSOCK_SHIM_LOG_H_
+#define DDPSOCK_SHIM_LOG_H_
+
+namespace ddpsock::shim {
+
+// Reads the environment once. False unless DDPSOCK_LOG=info.
+bool is_logging();
+
+// `event` says how the connection came about ("connect", "accept", "upgrade", "fallback"), `mode`
+// what it is ("stream", "plain"). Writes one line with one write(); an error is ignored. errno is
+// kept.
+void log_connection(const char* event, int fd, const char* mode, const char* engine,
+                    const char* reason);
+
+}  // namespace ddpsock::shim
+
+#endif  // DDPSOCK_SHIM_LOG_H_

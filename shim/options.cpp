@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// getsockopt and setsockopt: our own level, the options whose meaning is in the stream, and those
+// that would break its framing. Everything else is true of the TCP socket and passes.
+#include <errno.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+
+#include <algorithm>
+
+#include "ddpsock/ddpsock.h"
+#include "shim/calls.h"
+#include "shim/ddp_options.h"
+#include "shim/real.h"
+#include "shim/stream_call.h"
+
+namespace ddpsock::shim {
+namespace {
+
+// Would change, consume or add bytes below the framing, or report what counts them. Refused as by
+// a kernel that lacks them: programs then do without.
+bool would_break_framing(int level, int name) {
+  if (level == SOL_SOCKET)
+    return name == SO_ATTACH_FILTER || name == SO_ATTACH_BPF || name == SO_ZEROCOPY ||
+           name == SO_PEEK_OFF;
+  if (level != IPPROTO_TCP) return false;
+  switch (name) {
+    case TCP_ULP:
+    case TCP_REPAIR:
+    case TCP_REPAIR_QUEUE:
+    case TCP_QUEUE_SEQ:
+    case TCP_REPAIR_OPTIONS:
+    case TCP_INQ:
+    case TCP_ZEROCOPY_RECEIVE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_stream(int fd) {
+  const SocketUse use(fd);
+  return use && has_live_stream(use.phase());
+}
+
+int fail(int error) {
+  errno = error;
+  return -1;
+}
+
+int copy_out(int answer, void* value, socklen_t* length) {
+  const auto size = std::min<socklen_t>(*length, sizeof(answer));
+  memcpy(value, &answer, size);
+  *length = size;
+  return 0;
+}
+
+// The moment at which a program learns how a non-blocking connect() went.
+int get_error(int fd, void* value, socklen_t* length) {
+  SocketUse use(fd);
+  int error = 0;
+  if (use && use.phase() == Phase::kConnecting) error = complete_connect(use, fd, false);
+  return error == 0 || error == EAGAIN ? real.getsockopt(fd, SOL_SOCKET, SO_ERROR, value, length)
+                                       : copy_out(error, value, length);
+}
+
+int get_low_water(int fd, void* value, socklen_t* length) {
+  const SocketUse use(fd);
+  if (!use || !has_live_stream(use.phase()))
+    return real.getsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, value, length);
+  return copy_out(use->receive_low_water.load(std::memory_order_relaxed), value, length);
+}
+
+int set_low_water(int fd, const void* value, socklen_t length) {
+  const SocketUse use(fd);
+  if (!use || !has_live_stream(use.phase()))
+    return real.setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, value, length);
+  if (length < sizeof(int)) return fail(EINVAL);
+  int bytes;
+  memcpy(&bytes, value, sizeof(bytes));
+  // As the kernel reads it: negative is "as much as can be", 0 is 1.
+  bytes = bytes < 0 ? INT_MAX : std::max(bytes, 1);
+  use->receive_low_water.store(bytes, std::memory_order_relaxed);
+  use->stream.load(std::memory_order_acquire)->set_receive_low_water(bytes);
+  return 0;
+}
+
+}  // namespace
+
+int own_getsockopt(int fd, int level, int name, void* value, socklen_t* length) {
+  if (level == SOL_DDP) return get_ddp_option(fd, name, value, length);
+  if (is_ours(fd) && value != nullptr && length != nullptr) {
+    if (level == SOL_SOCKET && name == SO_ERROR) return get_error(fd, value, length);
+    if (level == SOL_SOCKET && name == SO_RCVLOWAT) return get_low_water(fd, value, length);
+    if (level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE && is_stream(fd))
+      return fail(ENOPROTOOPT);
+  }
+  return real.getsockopt(fd, level, name, value, length);
+}
+
+int own_setsockopt(int fd, int level, int name, const void* value, socklen_t length) {
+  if (level == SOL_DDP) return set_ddp_option(fd, name, value, length);
+  if (is_ours(fd)) {
+    if (level == SOL_SOCKET && name == SO_RCVLOWAT && value != nullptr)
+      return set_low_water(fd, value, length);
+    if (would_break_framing(level, name) && is_stream(fd)) return fail(ENOPROTOOPT);
+  }
+  return real.setsockopt(fd, level, name, value, length);
+}
+
+}  // namespace ddpsock::shim

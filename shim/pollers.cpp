@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// poll, ppoll, select and pselect: the kernel's, corrected where readiness.h says.
+#include <errno.h>
+#include <string.h>
+
+#include "shim/calls.h"
+#include "shim/fd_table.h"
+#include "shim/readiness.h"
+#include "shim/real.h"
+
+namespace ddpsock::shim {
+namespace {
+
+constexpr short kReadable = POLLIN | POLLRDNORM;
+
+bool is_any_correctable(const pollfd* fds, nfds_t count) {
+  for (nfds_t i = 0; i < count; ++i)
+    if (is_ours(fds[i].fd) && needs_correction(fds[i].fd, (fds[i].events & kReadable) != 0))
+      return true;
+  return false;
+}
+
+// Corrects what was reported; returns how many descriptors have nothing left to report.
+int withdraw_untrue(pollfd* fds, nfds_t count) {
+  int withdrawn = 0;
+  for (nfds_t i = 0; i < count; ++i) {
+    if (fds[i].revents == 0 || is_report_true(fds[i].fd, (fds[i].revents & kReadable) != 0))
+      continue;
+    fds[i].revents = static_cast<short>(fds[i].revents & ~kReadable);
+    if (fds[i].revents == 0) ++withdrawn;
+  }
+  return withdrawn;
+}
+
+// `wait_again(deadline)` is the kernel's poll for the rest of the time.
+template <typename Wait>
+int poll_corrected(pollfd* fds, nfds_t count, const PollDeadline& deadline, Wait wait) {
+  for (;;) {
+    const int reported = wait(deadline);
+    if (reported <= 0) return reported;
+    const int left = reported - withdraw_untrue(fds, count);
+    if (left > 0 || deadline.is_over()) return left;
+  }
+}
+
+// Descriptor sets of any length: programs allocate longer ones than FD_SETSIZE. What a retry needs
+// is kept on the stack; longer sets than this are not corrected.
+constexpr int kMostSelected = 4096;
+constexpr int kBitsPerWord = 8 * sizeof(unsigned long);
+using SetWords = unsigned long[kMostSelected / kBitsPerWord];
+
+unsigned long* words_of(fd_set* set) {
+  return reinterpret_cast<unsigned long*>(set);
+}
+bool is_in(const fd_set* set, int fd) {
+  return set != nullptr &&
+         (reinterpret_cast<const unsigned long*>(set)[fd / kBitsPerWord] >> (fd % kBitsPerWord) &
+          1) != 0;
+}
+size_t bytes_for(int count) {
+  return static_cast<size_t>((count + kBitsPerWord - 1) / kBitsPerWord) * sizeof(unsigned long);
+}
+
+struct SelectSets {
+  fd_set* readers;
+  fd_set* writers;
+  fd_set* others;
+
+  bool is_any_correctable(int count) const {
+    for (int fd = 0; fd < count; ++fd)
+      if (is_ours(fd) && (is_in(readers, fd) || is_in(writers, fd)) &&
+          needs_correction(fd, is_in(readers, fd)))
+        return true;
+    return false;
+  }
+
+  int withdraw_untrue(int count) const {
+    int withdrawn = 0;
+    for (int fd = 0; fd < count; ++fd) {
+      const bool is_readable = is_in(readers, fd);
+      if (!is_ours(fd) || (!is_readable && !is_in(writers, fd)) || is_report_true(fd, is_readable))
+        continue;
+      words_of(readers)[fd / kBitsPerWord] &= ~(1ul << (fd % kBitsPerWord));
+      ++withdrawn;
+    }
+    return withdrawn;
+  }
+};
+
+// What the program asked for, to ask it again.
+class SavedSets {
+ public:
+  SavedSets(const SelectSets& sets, int count) : sets_(sets), bytes_(bytes_for(count)) {
+    copy(readers_, sets.readers);
+    copy(writers_, sets.writers);
+    copy(others_, sets.others);
+  }
+  void restore() const {
+    copy(sets_.readers, readers_);
+    copy(sets_.writers, writers_);
+    copy(sets_.others, others_);
+  }
+
+ private:
+  void copy(unsigned long* to, const fd_set* from) const {
+    if (from != nullptr) memcpy(to, from, bytes_);
+  }
+  void copy(fd_set* to, const unsigned long* from) const {
+    if (to != nullptr) memcpy(to, from, bytes_);
+  }
+
+  const SelectSets& sets_;
+  size_t bytes_;
+  SetWords readers_, writers_, others_;
+};
+
+template <typename Wait>
+int select_corrected(const SelectSets& sets, int count, const PollDeadline& deadline, Wait wait) {
+  const SavedSets saved(sets, count);
+  for (;;) {
+    const int reported = wait(deadline);
+    if (reported <= 0) return reported;
+    const int left = reported - sets.withdraw_untrue(count);
+    if (left > 0 || deadline.is_over()) return left;
+    saved.restore();
+  }
+}
+
+bool passes(const SelectSets& sets, int count) {
+  return !is_any_ours() || count < 0 || count > kMostSelected || !sets.is_any_correctable(count);
+}
+
+}  // namespace
+
+int own_poll(pollfd* fds, nfds_t count, int timeout_ms) {
+  if (!is_any_ours() || !is_any_correctable(fds, count)) [[likely]]
+    return real.poll(fds, count, timeout_ms);
+  return poll_corrected(
+      fds, count, PollDeadline::after_ms(timeout_ms),
+      [=](const PollDeadline& deadline) { return real.poll(fds, count, deadline.left_ms()); });
+}
+
+int own_ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
+  if (!is_any_ours() || !is_any_correctable(fds, count)) [[likely]]
+    return real.ppoll(fds, count, timeout, mask);
+  return poll_corrected(fds, count, PollDeadline::after(timeout),
+                        [=](const PollDeadline& deadline) {
+                          timespec left;
+                          return real.ppoll(fds, count, deadline.left(left), mask);
+                        });
+}
+
+int own_select(int count, fd_set* readers, fd_set* writers, fd_set* others, timeval* timeout) {
+  const SelectSets sets{readers, writers, others};
+  if (passes(sets, count)) [[likely]]
+    return real.select(count, readers, writers, others, timeout);
+  timespec whole{};
+  if (timeout != nullptr) whole = {.tv_sec = timeout->tv_sec, .tv_nsec = timeout->tv_usec * 1000};
+  const PollDeadline deadline = PollDeadline::after(timeout != nullptr ? &whole : nullptr);
+  const int result = select_corrected(sets, count, deadline, [=](const PollDeadline& d) {
+    timespec left;
+    const timespec* rest = d.left(left);
+    timeval tv{};
+    if (rest != nullptr) tv = {.tv_sec = rest->tv_sec, .tv_usec = rest->tv_nsec / 1000};
+    return real.select(count, readers, writers, others, rest != nullptr ? &tv : nullptr);
+  });
+  // Linux writes the time that is left back.
+  timespec left;
+  if (timeout != nullptr && deadline.left(left) != nullptr)
+    *timeout = {.tv_sec = left.tv_sec, .tv_usec = left.tv_nsec / 1000};
+  return result;
+}
+
+int own_pselect(int count, fd_set* readers, fd_set* writers, fd_set* others,
+                const timespec* timeout, const sigset_t* mask) {
+  const SelectSets sets{readers, writers, others};
+  if (passes(sets, count)) [[likely]]
+    return real.pselect(count, readers, writers, others, timeout, mask);
+  return select_corrected(
+      sets, count, PollDeadline::after(timeout), [=](const PollDeadline& deadline) {
+        timespec left;
+        return real.pselect(count, readers, writers, others, deadline.left(left), mask);
+      });
+}
+
+}  // namespace ddpsock::shim

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "shim/readiness.h"
+
+#include <algorithm>
+#include <climits>
+
+#include "shim/connection.h"
+
+namespace ddpsock::shim {
+namespace {
+
+constexpr int64_t kNsPerSecond = 1'000'000'000;
+constexpr int64_t kLongestSeconds = 1'000'000'000;  // as good as never, and no overflow
+
+}  // namespace
+
+bool needs_correction(int fd, bool is_for_reading) {
+  const Socket* socket = socket_at(fd);
+  if (socket == nullptr) return false;
+  switch (socket->phase.load(std::memory_order_acquire)) {
+    case Phase::kConnecting:
+    case Phase::kCompleting:
+      return true;
+    case Phase::kStream:
+      return is_for_reading && !socket->is_nonblocking.load(std::memory_order_relaxed);
+    default:
+      return false;
+  }
+}
+
+bool is_report_true(int fd, bool is_readable) {
+  if (!needs_correction(fd, is_readable)) return true;
+  SocketUse use(fd);
+  if (!use) return true;
+  if (use.phase() != Phase::kStream) complete_connect(use, fd, false);
+  if (use.phase() != Phase::kStream || !is_readable ||
+      use->is_nonblocking.load(std::memory_order_relaxed))
+    return true;
+  return use->stream.load(std::memory_order_acquire)->is_recv_ready(fd);
+}
+
+PollDeadline PollDeadline::after_ms(int timeout_ms) {
+  PollDeadline deadline;
+  if (timeout_ms >= 0) deadline.at_ = base::now() + Duration::from_ms(timeout_ms);
+  return deadline;
+}
+
+PollDeadline PollDeadline::after(const timespec* timeout) {
+  PollDeadline deadline;
+  if (timeout != nullptr && timeout->tv_sec < kLongestSeconds)
+    deadline.at_ = base::now() + Duration{timeout->tv_sec * kNsPerSecond + timeout->tv_nsec};
+  return deadline;
+}
+
+int PollDeadline::left_ms() const {
+  if (at_ == kNever) return -1;
+  return static_cast<int>(std::min<int64_t>((at_ - base::now()).ceil_ms(), INT_MAX));
+}
+
+timespec* PollDeadline::left(timespec& room) const {
+  if (at_ == kNever) return nullptr;
+  const int64_t ns = std::max<int64_t>((at_ - base::now()).ns, 0);
+  room = {.tv_sec = ns / kNsPerSecond, .tv_nsec = ns % kNsPerSecond};
+  return &room;
+}
+
+}  // namespace ddpsock::shim

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Pollers are the kernel's; the two corrections that its answer may need before a program sees it:
+//   - a connection under way is completed when it is first reported, so that MPA start-up begins;
+//   - a *blocking* stream socket is not called readable while all it has is part of an FPDU,
+//   because
+//     the recv() that follows would block. A non-blocking program just gets EAGAIN.
+#ifndef DDPSOCK_SHIM_READINESS_H_
+#define DDPSOCK_SHIM_READINESS_H_
+
+#include <time.h>
+
+#include "base/clock.h"
+
+namespace ddpsock::shim {
+
+// Could the kernel's answer about `fd` need a correction? `is_for_reading`: readability was asked
+// for.
+bool needs_correction(int fd, bool is_for_reading);
+
+// The kernel has reported `fd`. Completes a connection under way; false if the report that it is
+// readable, and only that, must be withdrawn.
+bool is_report_true(int fd, bool is_readable);
+
+// Until when a poller waits, through as many kernel calls as it takes.
+class PollDeadline {
+ public:
+  static PollDeadline after_ms(int timeout_ms);        // negative: never
+  static PollDeadline after(const timespec* timeout);  // nullptr: never
+  bool is_over() const { return at_ != kNever && base::now() >= at_; }
+  int left_ms() const;                   // for poll: -1 never; rounded up
+  timespec* left(timespec& room) const;  // for ppoll: nullptr never
+
+ private:
+  Time at_ = kNever;
+};
+
+}  // namespace ddpsock::shim
+
+#endif  // DDPSOCK_SHIM_READINESS_H_

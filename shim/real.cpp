@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "shim/real.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "base/sys.h"
+
+// Where this library, or the test that contains it, begins and ends in memory: put there by the
+// linker.
+extern "C" {
+extern const char __ehdr_start[] __attribute__((visibility("hidden")));
+extern const char _end[] __attribute__((visibility("hidden")));
+}
+
+namespace ddpsock::shim {
+namespace {
+
+bool is_inside_this_library(const void* p) {
+  const auto address = reinterpret_cast<uintptr_t>(p);
+  return address >= reinterpret_cast<uintptr_t>(__ehdr_start) &&
+         address < reinterpret_cast<uintptr_t>(_end);
+}
+
+void* find_next(const char* name) {
+  void* found = dlsym(RTLD_NEXT, name);
+  // Nothing comes after a library that was itself loaded by dlopen().
+  if (found == nullptr) found = dlsym(RTLD_DEFAULT, name);
+  return is_inside_this_library(found) ? nullptr : found;
+}
+
+void give_engines_the_real_calls() {
+  base::sys = {
+      .recv = real.recv,
+      .recvmsg = real.recvmsg,
+      .send = real.send,
+      .sendmsg = real.sendmsg,
+      .poll = real.poll,
+      .close = real.close,
+      .shutdown = real.shutdown,
+      .socket = real.socket,
+      .connect = real.connect,
+      .getsockopt = real.getsockopt,
+      .setsockopt = real.setsockopt,
+      .fcntl = real.fcntl,
+  };
+}
+
+[[gnu::constructor(101)]] void start() {
+  const int saved_errno = errno;
+  resolve_real_calls();
+  errno = saved_errno;
+}
+
+}  // namespace
+
+void resolve_real_calls() {
+  // An array of function pointers under another name (real_calls.h asserts the size). Collected
+  // aside: dlsym may allocate, and the allocator may call us.
+  void* found[kRealCalls];
+  for (unsigned i = 0; i < kRealCalls; ++i) found[i] = find_next(kRealNames[i]);
+  for (unsigned i = 0; i < kRealCalls; ++i) {
+    if (found[i] != nullptr)
+      memcpy(reinterpret_cast<char*>(&real) + i * sizeof(void*), &found[i], sizeof(void*));
+  }
+  give_engines_the_real_calls();
+}
+
+int boot_pselect(int count, fd_set* readers, fd_set* writers, fd_set* others,
+                 const timespec* timeout, const sigset_t* mask) {
+  // The kernel writes the rest of the time back, libc's pselect does not.
+  timespec rest{};
+  if (timeout != nullptr) rest = *timeout;
+  const struct {
+    const sigset_t* mask;
+    size_t size;
+  } packed{mask, 8};
+  return static_cast<int>(syscall(SYS_pselect6, count, readers, writers, others,
+                                  timeout != nullptr ? &rest : nullptr, &packed));
+}
+
+}  // namespace ddpsock::shim

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// What this process knows of one of its sockets that is, will be or may become a DDPMODE
+// connection. Every descriptor that shares the kernel socket (dup) shares one Socket. A forked
+// child has its own copy; what must be common to both lies behind engine::Stream.
+#ifndef DDPSOCK_SHIM_SOCKET_H_
+#define DDPSOCK_SHIM_SOCKET_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "engine/stream.h"
+#include "shim/policy.h"
+
+namespace ddpsock::shim {
+
+enum class Phase : uint8_t {
+  kIdle,        // unconnected: carries a wish
+  kListening,   // registered with the policy; carries the wish for accepted sockets
+  kConnecting,  // `stream` is open; TCP was not yet seen to be established
+  kCompleting,  // the same, and one thread is asking the policy for its last word
+  kStream,      // in DDPMODE: `stream` serves every call
+  kPlain,       // decided: plain TCP, passes through; kept to answer DDP_STATUS. `stream` goes with
+                // the last running call
+};
+
+constexpr bool has_live_stream(Phase p) {
+  return p == Phase::kConnecting || p == Phase::kCompleting || p == Phase::kStream;
+}
+
+// Counts the descriptors and the running calls that refer to a Socket, in one word, so that exactly
+// one thread sees the last of them go. Lock-free: close() may run in a signal handler. A forked
+// child inherits the descriptors but not the calls of its parent's threads; the word carries the
+// process generation (base/process.h) to tell.
+class References {
+ public:
+  struct Left {
+    uint32_t fds;
+    uint32_t calls;
+    bool is_none() const { return fds == 0 && calls == 0; }
+  };
+
+  // A fresh socket, with one descriptor.
+  void reset();
+
+  // False if no descriptor is left: the Socket is on its way out and may be another's next.
+  [[nodiscard]] bool try_begin_call();
+  // REQUIRES: a true try_begin_call() in this process or, before fork, in its parent (`generation`
+  // as it was then: the child's word may have forgotten the call already).
+  Left end_call(uint32_t generation);
+
+  [[nodiscard]] bool try_add_fd();
+  Left drop_fd();
+
+ private:
+  std::atomic<uint64_t> word_{0};
+};
+
+struct Socket {
+  References references;
+  std::atomic<engine::Stream*> stream{nullptr};  // non-null while has_live_stream(phase)
+  std::atomic<const char*> reason{""};           // static text for DDP_STATUS and the log
+  std::atomic<int> receive_low_water{1};         // SO_RCVLOWAT as the program reads it back
+  std::atomic<Phase> phase{Phase::kIdle};
+  std::atomic<Wish> wish{Wish::kNone};
+  std::atomic<Mode> mode{Mode::kPlain};
+  std::atomic<engine::Role> role{engine::Role::kInitiator};
+  std::atomic<bool> wants_crc{true};
+  std::atomic<bool> is_nonblocking{false};
+  uint32_t next_free = 0;  // of the pool
+};
+
+// From a pool whose memory always stays a Socket: a thread that lost a race with close() reads a
+// stale or a new Socket, never unmapped memory. nullptr if memory or the pool (one Socket for each
+// descriptor the process could have) is exhausted. Fresh, with one descriptor counted.
+Socket* take_socket();
+
+// The last reference is gone. Gives up the stream, or the policy's registration of a listener; `fd`
+// is the descriptor about to be closed, -1 if it is closed already.
+void retire_socket(Socket& socket, int fd);
+
+// Gives up a stream that no phase needs any more. REQUIRES: no other call is running.
+void drop_dead_stream(Socket& socket, int fd);
+
+}  // namespace ddpsock::shim
+
+#endif  // DDPSOCK_SHIM_SOCKET_H_

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Where sockets come from: socket, listen, accept, connect; and shutdown.
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include "shim/calls.h"
+#include "shim/connection.h"
+#include "shim/log.h"
+#include "shim/real.h"
+#include "shim/stream_call.h"
+
+namespace ddpsock::shim {
+namespace {
+
+int fail(int error) {
+  errno = error;
+  return -1;
+}
+
+bool is_inet(const sockaddr* address, socklen_t length) {
+  return address != nullptr && length >= sizeof(sockaddr_in) &&
+         (address->sa_family == AF_INET || address->sa_family == AF_INET6);
+}
+
+bool is_nonblocking(int fd) {
+  return (real.fcntl(fd, F_GETFL) & O_NONBLOCK) != 0;
+}
+
+// connect() then returns at once and the first write carries the SYN: too late for any verdict.
+bool has_fastopen_connect(int fd) {
+  int value = 0;
+  socklen_t length = sizeof(value);
+  return real.getsockopt(fd, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &value, &length) == 0 && value != 0;
+}
+
+engine::Peer peer_of(Mode mode) {
+  return mode == Mode::kProved     ? engine::Peer::kProved
+         : mode == Mode::kRequired ? engine::Peer::kRequired
+                                   : engine::Peer::kUnknown;
+}
+
+void obey(Socket& socket, const Verdict& verdict) {
+  socket.mode.store(verdict.mode, std::memory_order_relaxed);
+  socket.reason.store(verdict.reason, std::memory_order_relaxed);
+  if (!verdict.wants_crc) socket.wants_crc.store(false, std::memory_order_relaxed);
+}
+
+int connect_plain(int fd, const sockaddr* to, socklen_t length, const char* reason) {
+  set_hint(fd, Origin::kConnected, reason);
+  const int result = real.connect(fd, to, length);
+  if (result == 0 || errno == EINPROGRESS) log_connection("connect", fd, "plain", "", reason);
+  return result;
+}
+
+// connect() called again on a connection under way, as hiredis does, or on one that stands.
+int connect_again(SocketUse& use, int fd, const sockaddr* to, socklen_t length) {
+  const bool is_disconnect =
+      to != nullptr && length >= sizeof(sa_family_t) && to->sa_family == AF_UNSPEC;
+  const int result = real.connect(fd, to, length);
+  if (is_disconnect && result == 0) {
+    make_plain(*use, fd, "the program dissolved the connection");
+    return result;
+  }
+  if (!has_live_stream(use.phase()) || use.phase() == Phase::kStream) return result;
+  if (result != 0 && errno != EISCONN) return result;
+  const int error = complete_connect(use, fd, result == 0 && !use->is_nonblocking.load());
+  return error == 0 ? result : fail(error);
+}
+
+int connect_in_ddp_mode(SocketUse& use, int fd, const sockaddr* to, socklen_t length,
+                        const Verdict& verdict) {
+  const int result = real.connect(fd, to, length);
+  const int connect_errno = errno;
+  if (result != 0 && connect_errno != EINPROGRESS && connect_errno != EINTR) return result;
+  use->is_nonblocking.store(is_nonblocking(fd), std::memory_order_relaxed);
+  obey(*use, verdict);
+  if (!open_stream(*use, fd, engine::Role::kInitiator, peer_of(verdict.mode), Phase::kConnecting)) {
+    // The peer may have been told that this connection is DDP: it must not see plain bytes.
+    make_plain(*use, fd, "the engine has no room");
+    real.shutdown(fd, SHUT_RDWR);
+    return fail(ENOBUFS);
+  }
+  if (result != 0) return fail(connect_errno);
+  const int error = complete_connect(use, fd, !use->is_nonblocking.load());
+  return error == 0 ? 0 : fail(error);
+}
+
+// REQUIRES: not connected, not listening.
+int connect_by_policy(int fd, const sockaddr* to, socklen_t length, Wish wish) {
+  if (wish == Wish::kOff) return connect_plain(fd, to, length, "the program asked for plain TCP");
+  if (has_fastopen_connect(fd))
+    return connect_plain(fd, to, length, "TCP_FASTOPEN_CONNECT carries data before a verdict");
+  const Verdict verdict = before_connect(fd, to, length, wish);
+  if (verdict.mode != Mode::kProved && verdict.mode != Mode::kRequired)
+    return connect_plain(fd, to, length, verdict.reason);
+  if (!is_ours(fd) && enter_fd(fd) == nullptr) return fail(ENOBUFS);
+  SocketUse use(fd);
+  return use ? connect_in_ddp_mode(use, fd, to, length, verdict) : fail(EBADF);
+}
+
+// DDPMODE for a socket that accept() has just returned. False: it had to be given up.
+bool accept_in_ddp_mode(int fd, bool is_nonblocking, const Verdict& verdict) {
+  Socket* socket = enter_fd(fd);
+  if (socket == nullptr) return false;
+  socket->is_nonblocking.store(is_nonblocking, std::memory_order_relaxed);
+  obey(*socket, verdict);
+  if (!open_stream(*socket, fd, engine::Role::kResponder, peer_of(verdict.mode), Phase::kStream)) {
+    drop_fd(fd);
+    return false;
+  }
+  const char* mode = verdict.mode == Mode::kUndecided ? "undecided" : "stream";
+  log_connection("accept", fd, mode, engine::user_stream_engine().name(), verdict.reason);
+  return true;
+}
+
+int accepted_by_policy(int listener, int fd, bool is_nonblocking) {
+  const int saved_errno = errno;
+  Wish wish = Wish::kNone;
+  bool is_known_listener = false;
+  bool wants_crc = true;
+  if (const SocketUse use(listener); use) {
+    wants_crc = use->wants_crc.load(std::memory_order_relaxed);
+    wish = use->wish.load(std::memory_order_relaxed);
+    is_known_listener = use.phase() == Phase::kListening;
+  }
+  // A listener that came by exec, SCM_RIGHTS or from systemd is not known.
+  if (wish == Wish::kOff || (!is_known_listener && !is_tcp_socket(fd))) return fd;
+  Verdict verdict = after_accept(listener, fd, wish);
+  verdict.wants_crc = verdict.wants_crc && wants_crc;
+  if (verdict.mode == Mode::kPlain) {
+    set_hint(fd, Origin::kAccepted, verdict.reason);
+    log_connection("accept", fd, "plain", "", verdict.reason);
+  } else if (!accept_in_ddp_mode(fd, is_nonblocking, verdict)) {
+    real.close(fd);
+    return fail(ECONNABORTED);
+  }
+  errno = saved_errno;
+  return fd;
+}
+
+int accepted(int listener, int fd, bool is_nonblocking) {
+  if (fd < 0) return fd;
+  set_origin(fd, Origin::kAccepted);
+  drop_stale_fd(fd);
+  if (!is_ours(listener) && !is_policy_active()) return fd;
+  return accepted_by_policy(listener, fd, is_nonblocking);
+}
+
+void listening(int fd) {
+  Wish wish = Wish::kNone;
+  if (const SocketUse use(fd); use) {
+    if (use.phase() != Phase::kIdle) return;
+    wish = use->wish.load(std::memory_order_relaxed);
+  } else if (!is_tcp_socket(fd)) {
+    return;
+  }
+  if (wish == Wish::kOff) return;
+  if (!is_ours(fd) && enter_fd(fd) == nullptr) return;
+  if (const SocketUse use(fd); use) {
+    use->phase.store(Phase::kListening, std::memory_order_release);
+    after_listen(fd, wish);
+  }
+}
+
+}  // namespace
+
+int own_socket(int domain, int type, int protocol) {
+  const int fd = real.socket(domain, type, protocol);
+  set_origin(fd, Origin::kUnknown);
+  drop_stale_fd(fd);
+  return fd;
+}
+
+int own_socketpair(int domain, int type, int protocol, int* pair) {
+  const int result = real.socketpair(domain, type, protocol, pair);
+  if (result == 0 && is_any_ours()) {
+    drop_stale_fd(pair[0]);
+    drop_stale_fd(pair[1]);
+  }
+  return result;
+}
+
+int own_listen(int fd, int backlog) {
+  const int result = real.listen(fd, backlog);
+  if (result == 0 && (is_ours(fd) || is_policy_active())) {
+    const int saved_errno = errno;
+    listening(fd);
+    errno = saved_errno;
+  }
+  return result;
+}
+
+int own_accept(int fd, sockaddr* address, socklen_t* length) {
+  return accepted(fd, real.accept(fd, address, length), false);
+}
+
+int own_accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
+  return accepted(fd, real.accept4(fd, address, length, flags), (flags & SOCK_NONBLOCK) != 0);
+}
+
+int own_connect(int fd, const sockaddr* to, socklen_t length) {
+  if (!is_ours(fd)) {
+    set_origin(fd, Origin::kConnected);
+    if (!is_policy_active() || !is_inet(to, length) || !is_tcp_socket(fd))
+      return real.connect(fd, to, length);
+    return connect_by_policy(fd, to, length, Wish::kNone);
+  }
+  Wish wish = Wish::kNone;
+  {
+    SocketUse use(fd);
+    if (use && use.phase() != Phase::kIdle) return connect_again(use, fd, to, length);
+    if (use) wish = use->wish.load(std::memory_order_relaxed);
+  }
+  if (!is_inet(to, length)) return real.connect(fd, to, length);
+  return connect_by_policy(fd, to, length, wish);
+}
+
+int chosen_shutdown(int fd, int how) {
+  return static_cast<int>(serve(
+      fd, 0, [=](engine::Stream& stream) { return stream.shutdown(fd, how); },
+      [=] { return ssize_t{real.shutdown(fd, how)}; }));
+}
+
+}  // namespace ddpsock::shim

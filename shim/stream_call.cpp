@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "shim/stream_call.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "shim/real.h"
+
+namespace ddpsock::shim {
+
+Server choose_server(SocketUse& use, int fd, int flags) {
+  for (;;) {
+    switch (use.phase()) {
+      case Phase::kStream:
+        return Server::kStream;
+      case Phase::kIdle:
+      case Phase::kListening:
+      case Phase::kPlain:
+        return Server::kLibc;
+      case Phase::kConnecting:
+      case Phase::kCompleting:
+        break;
+    }
+    if (complete_connect(use, fd, false) == EAGAIN) return Server::kLater;
+    if (use.phase() != Phase::kConnecting) continue;
+    if ((flags & MSG_DONTWAIT) != 0 || use->is_nonblocking.load(std::memory_order_relaxed))
+      return Server::kLater;
+    pollfd established{fd, POLLOUT, 0};
+    if (real.poll(&established, 1, -1) < 0) return Server::kInterrupted;
+  }
+}
+
+bool is_for_libc(const engine::Io& io, SocketUse& use, int fd) {
+  if (io.error == 0) [[likely]]
+    return false;
+  if (io.error == ENOTSOCK || io.error == EBADF) {
+    drop_fd(fd);
+    return true;
+  }
+  if (io.error != EPROTOTYPE) return false;
+  const engine::StreamStatus status = use->stream.load(std::memory_order_acquire)->status();
+  if (status.state != engine::StreamState::kPlain) return false;
+  if (use.phase() == Phase::kStream)
+    make_plain(*use, fd, status.failure != nullptr ? status.failure : "the peer is plain TCP");
+  return true;
+}
+
+}  // namespace ddpsock::shim
