@@ -106,6 +106,13 @@ std::optional<Delivered> ReceiveQueue::deliver() {
   return out;
 }
 
+bool ReceiveQueue::has_partial() const {
+  for (uint32_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].has_rsvd_ulp) return true;
+  }
+  return false;
+}
+
 std::optional<uint64_t> ReceiveQueue::take_back() {
   if (slots_.is_empty()) return std::nullopt;
   const uint64_t cookie = slots_.front().cookie;

@@ -90,6 +90,9 @@ class ReceiveQueue {
   // The next message in MSN order, if it is whole. Its buffer is the poster's again.
   std::optional<Delivered> deliver();
 
+  // Whether some bytes of a message not yet whole have been placed.
+  bool has_partial() const;
+
   // Takes back the oldest buffer undelivered; its cookie. For flushing when the stream has ended.
   std::optional<uint64_t> take_back();
 

@@ -181,6 +181,7 @@ class Qp {
     bool is_signalled = false;
     bool has_fence = false;
     bool awaits_response = false;
+    bool has_pin = false;                    // Read: on the sink
     std::array<uint8_t, kMaxInline> body{};  // inline payload or RDMAP header
   };
 
@@ -206,6 +207,7 @@ class Qp {
     MutBytes source;
     std::array<uint8_t, RDMAP_ATOMIC_RESPONSE_SIZE> body{};
     bool is_atomic = false;
+    bool has_pin = false;  // on the source
   };
 
   // The segment between place() and segment_placed().
@@ -220,20 +222,31 @@ class Qp {
     std::optional<uint32_t> pinned;
   };
 
-  enum class Source : uint8_t { kNone, kSendQueue, kResponse };
+  enum class Source : uint8_t { kNone, kRtr, kSendQueue, kResponse };
 
   // qp_post.cpp
   Refusal check(const SendWr& wr) const;
   void fill(SendEntry& e, const SendWr& wr);
+  static void fill_payload(SendEntry& e, std::span<const Bytes> ranges, bool is_inline);
+  static void fill_atomic(SendEntry& e, WorkKind kind, const AtomicRequest& request);
+  static void use_body(SendEntry& e, uint32_t length);
+  // qp.cpp
+  void post_request_buffer(uint64_t cookie);
+  MutBytes request_buffer(uint64_t cookie) const {
+    return {&request_buffers_[cookie * RDMAP_ATOMIC_REQUEST_SIZE], RDMAP_ATOMIC_REQUEST_SIZE};
+  }
+  MutBytes answer_buffer(uint64_t cookie) const {
+    return {&answer_buffers_[cookie * RDMAP_ATOMIC_RESPONSE_SIZE], RDMAP_ATOMIC_RESPONSE_SIZE};
+  }
   // qp_input.cpp
   Result<Placement, TermCode> place_tagged(const ddp::TaggedView& view, uint32_t payload);
   Result<Placement, TermCode> place_untagged(const ddp::UntaggedView& view, uint32_t payload);
   Result<Placement, TermCode> place_write(const ddp::TaggedHeader& h, uint32_t payload);
   Result<Placement, TermCode> place_read_response(const ddp::TaggedHeader& h, uint32_t payload);
-  std::optional<uint32_t> read_for(const ddp::TaggedHeader& h, uint32_t payload) const;
+  Result<uint32_t, TermCode> read_for(const ddp::TaggedHeader& h, uint32_t payload) const;
   Placement discard(uint32_t header, uint32_t payload);
   bool is_rtr_send(Opcode op, const ddp::UntaggedHeader& h, uint32_t payload) const;
-  void note_read_response();
+  void note_read_response(const OpenSegment& s);
   // qp_deliver.cpp
   void deliver_untagged(uint32_t qn);
   void deliver_receive(const ddp::Delivered& d);
@@ -241,29 +254,38 @@ class Qp {
   void deliver_read_request(const ddp::Delivered& d, Bytes body);
   void deliver_atomic_request(const ddp::Delivered& d, Bytes body);
   void deliver_atomic_response(const ddp::Delivered& d);
+  void push_response(const ddp::Delivered& d, Response&& r);
   void deliver_terminate(const ddp::Delivered& d);
   void deliver_reads();
   // qp_output.cpp
   Source choose() const;
   bool can_start_entry() const;
-  bool make_rtr();
+  void start_rtr();
+  bool is_drained() const;
   void run_local_work();
   void start_entry();
+  void expect_response(SendEntry& e);
   void start_response();
   void finish_message();
-  void produce_terminate(ddp::Segment& out, uint32_t mulpdu);
+  void start_terminate();
+  ddp::UntaggedHeader untagged_header(Opcode op, uint32_t word = 0);
   // qp_end.cpp
-  TermCode fail_segment(TermCode code, Bytes read_request = {});
+  std::unexpected<TermCode> fail_segment(TermCode code, Bytes read_request = {});
+  void take_last_header(Bytes header, uint32_t ulpdu_length);
   void enter_terminate(const Terminate& t, EndReason reason);
   void retire();
   void retire_responses();
+  void drop_responses(bool is_forced);
+  void abandon_message();
   void complete(const SendEntry& e, WorkStatus status);
+  Completion receive_completion(uint64_t id) const;
   void flush_receives();
   void flush_sends(bool is_forced);
   void flush(bool is_forced);
   void end(EndReason reason);
-  void release_pins();
-  bool has_started() const { return state_ != QpState::kIdle; }
+  void end_if_drained();
+  bool has_partial_receive() const;
+  bool has_unanswerable_work() const;
   bool is_open() const { return state_ == QpState::kRts || state_ == QpState::kClosing; }
 
   QpAttr attr_;
@@ -288,9 +310,9 @@ class Qp {
   uint64_t sent_ = 0;      // segments the LLP has taken over
   std::array<uint32_t, RDMAP_QN_COUNT> next_msn_;
   bool may_send_ = false;
-  bool rtr_pending_ = false;
-  bool terminate_pending_ = false;
-  bool peer_closed_ = false;
+  bool is_rtr_pending_ = false;
+  bool is_terminate_pending_ = false;
+  bool has_peer_closed_ = false;
   std::array<uint8_t, RDMAP_TERM_MAX_SIZE> scratch_{};  // RTR and Terminate bodies
 
   // Receiving.
@@ -302,7 +324,6 @@ class Qp {
   ddp::Ring<Outstanding> reads_;
   ddp::Fragments read_fragments_;
   uint32_t next_read_number_ = 0;
-  uint32_t ord_ = 0;
   std::optional<OpenSegment> open_;
   std::array<uint8_t, DDP_MAX_HEADER_SIZE> last_header_{};  // of the segment that came last
   uint32_t last_header_length_ = 0;

@@ -21,12 +21,12 @@ inline constexpr uint32_t kMaxInline = 64;
 // completion (inline ones are copied at once).
 namespace op {
 struct Send {
-  std::span<const Bytes> payload;
+  std::span<const Bytes> payload = {};
   bool is_solicited = false;
-  std::optional<uint32_t> invalidate;  // the peer's STag
+  std::optional<uint32_t> invalidate = {};  // the peer's STag
 };
 struct Write {
-  std::span<const Bytes> payload;
+  std::span<const Bytes> payload = {};
   uint32_t stag = 0;  // the peer's
   uint64_t to = 0;
 };
@@ -83,7 +83,7 @@ struct SendWr {
 
 struct RecvWr {
   uint64_t id = 0;
-  std::span<const MutBytes> buffer;
+  std::span<const MutBytes> buffer = {};
 };
 
 enum class Refusal : uint8_t {
@@ -128,7 +128,7 @@ struct Completion {
   WorkStatus status = WorkStatus::kOk;
   uint32_t length = 0;  // kReceive: message bytes placed; others: bytes asked for
   bool is_solicited = false;
-  std::optional<uint64_t> immediate;  // kReceive of Immediate Data
+  std::optional<uint64_t> immediate = {};  // kReceive of Immediate Data
   std::optional<uint32_t>
       invalidated_stag;   // kReceive of a Send with Invalidate: ours, now invalid
   uint64_t original = 0;  // atomics: the value found
