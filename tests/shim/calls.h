@@ -4,11 +4,13 @@
 #ifndef DDPSOCK_TESTS_SHIM_CALLS_H_
 #define DDPSOCK_TESTS_SHIM_CALLS_H_
 
+#include <gtest/gtest.h>
 #include <sys/types.h>
 
 #include <array>
 #include <cstddef>
 #include <ostream>
+#include <string>
 
 namespace ddpsock::shim_tests {
 
@@ -36,8 +38,8 @@ inline void PrintTo(const Reader& reader, std::ostream* out) {
 }
 
 // For INSTANTIATE_TEST_SUITE_P: names a case after the call it tries.
-template <typename Case>
-const char* call_name(const Case& call) {
+template <typename Call>
+std::string call_name(const testing::TestParamInfo<Call>& call) {
   return call.param.name;
 }
 

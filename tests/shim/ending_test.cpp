@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// How connections end: half-close, close, reset, and what the other side gets.
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include "calls.h"
+#include "tcp.h"
+
+namespace ddpsock::shim_tests {
+namespace {
+
+class Ending : public TcpTest {
+ protected:
+  void expect_send_fails(int fd, int error) const {
+    EXPECT_EQ(send(fd, "x", 1, MSG_NOSIGNAL), -1);
+    EXPECT_EQ(errno, error) << strerror(errno);
+  }
+  void expect_recv_fails(int fd, int error) const {
+    char byte;
+    EXPECT_EQ(recv(fd, &byte, 1, 0), -1);
+    EXPECT_EQ(errno, error) << strerror(errno);
+  }
+  short poll_for(int fd, short events) const {
+    pollfd one{fd, events, 0};
+    poll(&one, 1, 3000);
+    return one.revents;
+  }
+
+  Pair pair_ = connected_pair();
+  const int client_ = pair_.client.get();
+  const int server_ = pair_.server.get();
+};
+
+TEST_F(Ending, HalfCloseLeavesTheOtherWayOpen) {
+  send_all(client_, "last words");
+  EXPECT_EQ(shutdown(client_, SHUT_WR), 0);
+  EXPECT_EQ(recv_to_end(server_), "last words");
+  expect_end_of_stream(server_);
+  const std::string reply = pattern(1'000'000);
+  std::jthread replier([&] {
+    send_all(server_, reply);
+    shutdown(server_, SHUT_WR);
+  });
+  EXPECT_EQ(recv_to_end(client_), reply);
+}
+
+TEST_F(Ending, HalfCloseByTheServerFirst) {
+  EXPECT_EQ(shutdown(server_, SHUT_WR), 0);
+  EXPECT_EQ(recv_to_end(client_), "");
+  send_all(client_, "still here");
+  EXPECT_EQ(recv_exactly(server_, 10), "still here");
+}
+
+TEST_F(Ending, HalfCloseOfAnUnusedConnectionBothWays) {
+  EXPECT_EQ(shutdown(client_, SHUT_WR), 0);
+  expect_end_of_stream(server_);
+  EXPECT_EQ(shutdown(server_, SHUT_WR), 0);
+  expect_end_of_stream(client_);
+}
+
+TEST_F(Ending, HalfCloseBothWaysWithDataInFlight) {
+  const std::string a = pattern(2'000'000, 1), b = pattern(2'000'000, 2);
+  std::jthread client_sends([&] {
+    send_all(client_, a);
+    shutdown(client_, SHUT_WR);
+  });
+  std::jthread server_sends([&] {
+    send_all(server_, b);
+    shutdown(server_, SHUT_WR);
+  });
+  std::jthread server_receives([&] { EXPECT_EQ(recv_to_end(server_), a); });
+  EXPECT_EQ(recv_to_end(client_), b);
+}
+
+TEST_F(Ending, WriteSideShutTwice) {
+  EXPECT_EQ(shutdown(client_, SHUT_WR), 0);
+  EXPECT_EQ(shutdown(client_, SHUT_WR), 0);
+  expect_send_fails(client_, EPIPE);
+  expect_end_of_stream(server_);
+}
+
+TEST_F(Ending, EveryWriterFailsAfterShutdown) {
+  EXPECT_EQ(shutdown(client_, SHUT_WR), 0);
+  for (const Writer& writer : kWriters) {
+    EXPECT_EQ(writer.write(client_, "abc", 3), -1) << writer.name;
+    EXPECT_EQ(errno, EPIPE) << writer.name;
+  }
+}
+
+TEST_F(Ending, ReadSideShutGivesWhatCameAndThenTheEnd) {
+  send_all(client_, "abc");
+  await_queued(server_, 3);
+  EXPECT_EQ(shutdown(server_, SHUT_RD), 0);
+  EXPECT_EQ(poll_for(server_, POLLIN | POLLRDHUP), POLLIN | POLLRDHUP);
+  EXPECT_EQ(recv_exactly(server_, 3), "abc");
+  expect_end_of_stream(server_);
+  send_all(server_, "the other way works");
+  EXPECT_EQ(recv_exactly(client_, 19), "the other way works");
+}
+
+TEST_F(Ending, BothSidesShut) {
+  EXPECT_EQ(shutdown(client_, SHUT_RDWR), 0);
+  expect_end_of_stream(client_);
+  expect_send_fails(client_, EPIPE);
+  expect_end_of_stream(server_);
+  EXPECT_EQ(shutdown(server_, SHUT_RDWR), 0);
+  EXPECT_TRUE(poll_for(server_, 0) & POLLHUP);
+  EXPECT_TRUE(poll_for(client_, 0) & POLLHUP);
+}
+
+TEST_F(Ending, BadShutdowns) {
+  EXPECT_EQ(shutdown(client_, 7), -1);
+  EXPECT_EQ(errno, EINVAL);
+  const Fd unconnected = make_client_socket();
+  EXPECT_EQ(shutdown(unconnected.get(), SHUT_WR), -1);
+  EXPECT_EQ(errno, ENOTCONN);
+  expect_alive(client_, server_);
+}
+
+TEST_F(Ending, ShutdownAfterThePeerClosed) {
+  pair_.client.close();
+  expect_end_of_stream(server_);
+  EXPECT_EQ(shutdown(server_, SHUT_WR), 0);
+}
+
+TEST_F(Ending, CloseDeliversEverythingThenTheEnd) {
+  const std::string bytes = pattern(100'000);
+  std::jthread closer([&] {
+    send_all(client_, bytes);
+    pair_.client.close();
+  });
+  EXPECT_EQ(recv_to_end(server_), bytes);
+  expect_end_of_stream(server_);
+}
+
+TEST_F(Ending, ConnectAndCloseIsAnEmptyStream) {
+  pair_.client.close();
+  expect_end_of_stream(server_);
+  EXPECT_EQ(get_option(server_, SOL_SOCKET, SO_ERROR), 0);
+}
+
+TEST_F(Ending, AcceptAndCloseIsAnEmptyStream) {
+  pair_.server.close();
+  expect_end_of_stream(client_);
+}
+
+TEST_F(Ending, ClientMayBeGoneBeforeAccept) {
+  const Listener listener = listen_loopback();
+  {
+    const Fd silent = dial(listener.address);
+  }
+  {
+    const Fd talking = dial(listener.address);
+    send_all(talking.get(), "hello and goodbye");
+  }
+  const Fd first = accept_one(listener.fd.get());
+  expect_end_of_stream(first.get());
+  const Fd second = accept_one(listener.fd.get());
+  EXPECT_EQ(recv_to_end(second.get()), "hello and goodbye");
+}
+
+TEST_F(Ending, CloseWithUnreadBytesResetsThePeer) {
+  send_all(client_, pattern(1000));
+  await_queued(server_, 1000);
+  pair_.server.close();
+  expect_recv_fails(client_, ECONNRESET);
+  expect_end_of_stream(client_);
+  expect_send_fails(client_, EPIPE);
+}
+
+TEST_F(Ending, CloseAfterAPartialReadResetsThePeer) {
+  send_all(client_, pattern(1000));
+  await_queued(server_, 1000);
+  EXPECT_EQ(recv_exactly(server_, 999), pattern(999));
+  pair_.server.close();
+  expect_recv_fails(client_, ECONNRESET);
+}
+
+TEST_F(Ending, CloseAfterReadingAllIsClean) {
+  send_all(client_, pattern(1000));
+  EXPECT_EQ(recv_exactly(server_, 1000), pattern(1000));
+  pair_.server.close();
+  expect_end_of_stream(client_);
+}
+
+TEST_F(Ending, BytesBeforeAResetAreStillDelivered) {
+  send_all(client_, "unread");
+  await_queued(server_, 6);
+  send_all(server_, "the answer");
+  await_queued(client_, 10);
+  pair_.server.close();
+  EXPECT_TRUE(poll_for(client_, POLLIN) & POLLHUP);
+  EXPECT_EQ(recv_exactly(client_, 10), "the answer");
+  expect_recv_fails(client_, ECONNRESET);
+}
+
+TEST_F(Ending, LingerOfZeroResets) {
+  const linger now{1, 0};
+  ASSERT_EQ(setsockopt(server_, SOL_SOCKET, SO_LINGER, &now, sizeof now), 0);
+  pair_.server.close();
+  expect_recv_fails(client_, ECONNRESET);
+}
+
+TEST_F(Ending, ResetIsReportedOnceBySoError) {
+  send_all(client_, "unread");
+  await_queued(server_, 6);
+  pair_.server.close();
+  EXPECT_TRUE(poll_for(client_, POLLIN) & POLLERR);
+  EXPECT_EQ(get_option(client_, SOL_SOCKET, SO_ERROR), ECONNRESET);
+  EXPECT_EQ(get_option(client_, SOL_SOCKET, SO_ERROR), 0);
+}
+
+TEST_F(Ending, WriteToAClosedPeerEndsInEpipe) {
+  pair_.server.close();
+  EXPECT_TRUE(poll_for(client_, POLLRDHUP) & POLLRDHUP);
+  EXPECT_EQ(send(client_, "x", 1, 0), 1);
+  EXPECT_TRUE(poll_for(client_, 0) & POLLHUP);
+  expect_send_fails(client_, EPIPE);
+}
+
+// As an HTTP/1.0 server does that reads its request and no further.
+TEST_F(Ending, RequestThenHalfCloseAgainstAServerThatStopsReading) {
+  const std::string request = "GET / HTTP/1.0\r\n\r\n";
+  for (const bool is_byte_by_byte : {false, true}) {
+    for (const size_t size : {5u, 100'000u, 3'000'000u}) {
+      pair_ = connected_pair();
+      const std::string page = pattern(size);
+      send_all(pair_.client.get(), request);
+      EXPECT_EQ(shutdown(pair_.client.get(), SHUT_WR), 0);
+      std::jthread server([&] {
+        const size_t step = is_byte_by_byte ? 1 : request.size();
+        for (size_t at = 0; at < request.size(); at += step)
+          EXPECT_EQ(recv_exactly(pair_.server.get(), step), request.substr(at, step));
+        send_all(pair_.server.get(), page);
+        pair_.server.close();
+      });
+      EXPECT_EQ(recv_to_end(pair_.client.get()), page);
+      expect_end_of_stream(pair_.client.get());
+    }
+  }
+}
+
+TEST_F(Ending, DaytimeServer) {
+  for (int time = 0; time < 20; ++time) {
+    pair_ = connected_pair();
+    send_all(pair_.server.get(), "noon");
+    pair_.server.close();
+    EXPECT_EQ(recv_to_end(pair_.client.get()), "noon");
+  }
+}
+
+TEST_F(Ending, OfAPeerThatDoesNotRead) {
+  const size_t filled = fill_until_refused(client_, 3);
+  EXPECT_EQ(shutdown(client_, SHUT_WR), 0);
+  EXPECT_EQ(recv_to_end(server_), pattern(filled, 3));
+  pair_.server.close();
+  expect_end_of_stream(client_);
+}
+
+}  // namespace
+}  // namespace ddpsock::shim_tests

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// The flags of send and recv, and TCP_CORK.
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <thread>
+
+#include "tcp.h"
+
+namespace ddpsock::shim_tests {
+namespace {
+
+class Flags : public TcpTest {
+ protected:
+  std::string receive(size_t room, int flags) {
+    std::string buffer(room, kUntouched);
+    const ssize_t got = recv(server_, buffer.data(), room, flags);
+    EXPECT_GE(got, 0) << strerror(errno);
+    buffer.resize(got < 0 ? 0 : static_cast<size_t>(got));
+    return buffer;
+  }
+  void expect_nothing(int flags) {
+    char byte;
+    EXPECT_EQ(recv(server_, &byte, 1, flags), -1);
+    EXPECT_EQ(errno, EAGAIN);
+  }
+
+  static constexpr char kUntouched = static_cast<char>(0xa5);
+  Pair pair_ = connected_pair();
+  const int client_ = pair_.client.get();
+  const int server_ = pair_.server.get();
+};
+
+using Peek = Flags;
+
+TEST_F(Peek, TakesNothing) {
+  send_all(client_, "abcdef");
+  await_queued(server_, 6);
+  for (int time = 0; time < 3; ++time) EXPECT_EQ(receive(3, MSG_PEEK), "abc");
+  EXPECT_EQ(queued_bytes(server_), 6);
+  EXPECT_EQ(receive(6, 0), "abcdef");
+}
+
+TEST_F(Peek, OfMoreThanIsQueuedIsShort) {
+  send_all(client_, "abc");
+  await_queued(server_, 3);
+  EXPECT_EQ(receive(5000, MSG_PEEK), "abc");
+}
+
+TEST_F(Peek, SeesAcrossSeveralWrites) {
+  const std::string bytes = pattern(30'000);
+  for (size_t at = 0; at < bytes.size(); at += 3000) send_all(client_, bytes.substr(at, 3000));
+  await_queued(server_, 30'000);
+  EXPECT_EQ(receive(40'000, MSG_PEEK), bytes);
+  EXPECT_EQ(receive(29'999, MSG_PEEK), bytes.substr(0, 29'999));
+  EXPECT_EQ(receive(40'000, 0), bytes);
+}
+
+TEST_F(Peek, BetweenSmallReads) {
+  const std::string bytes = pattern(5000);
+  send_all(client_, bytes);
+  await_queued(server_, 5000);
+  for (size_t at = 0; at < 5000; at += 50) {
+    EXPECT_EQ(receive(120, MSG_PEEK), bytes.substr(at, 120));
+    EXPECT_EQ(receive(50, 0), bytes.substr(at, 50));
+  }
+}
+
+TEST_F(Peek, SeesWhatCameAfterTheFirstPeek) {
+  send_all(client_, "ab");
+  await_queued(server_, 2);
+  EXPECT_EQ(receive(10, MSG_PEEK), "ab");
+  send_all(client_, "cd");
+  await_queued(server_, 4);
+  EXPECT_EQ(receive(10, MSG_PEEK), "abcd");
+  EXPECT_EQ(receive(10, 0), "abcd");
+}
+
+TEST_F(Peek, WaitsForTheFirstByte) {
+  std::jthread sender([&] {
+    sleep_ms(30);
+    send_all(client_, "a");
+  });
+  EXPECT_EQ(receive(10, MSG_PEEK), "a");
+  EXPECT_EQ(receive(10, 0), "a");
+}
+
+TEST_F(Peek, OfAnIdleSocketIsRefused) {
+  expect_nothing(MSG_PEEK | MSG_DONTWAIT);
+}
+
+TEST_F(Peek, AtTheEndGivesZeroAgainAndAgain) {
+  pair_.client.close();
+  for (int time = 0; time < 3; ++time) EXPECT_EQ(receive(10, MSG_PEEK), "");
+  expect_end_of_stream(server_);
+}
+
+TEST_F(Peek, WaitallWaitsForAllOfIt) {
+  std::jthread sender([&] {
+    send_all(client_, "hello");
+    sleep_ms(30);
+    send_all(client_, "world");
+  });
+  EXPECT_EQ(receive(10, MSG_PEEK | MSG_WAITALL), "helloworld");
+  EXPECT_EQ(receive(10, 0), "helloworld");
+}
+
+using DontWait = Flags;
+
+TEST_F(DontWait, RefusesToReceiveNothing) {
+  expect_nothing(MSG_DONTWAIT);
+  EXPECT_FALSE(is_nonblocking(server_));
+  send_all(client_, "abc");
+  await_queued(server_, 3);
+  EXPECT_EQ(receive(10, MSG_DONTWAIT), "abc");
+  expect_nothing(MSG_DONTWAIT);
+}
+
+TEST_F(DontWait, RefusesToSendToAFullPeer) {
+  const size_t filled = fill_until_refused(client_, 7);
+  EXPECT_GT(filled, 4096u);
+  EXPECT_FALSE(is_nonblocking(client_));
+  EXPECT_EQ(recv_exactly(server_, filled), pattern(filled, 7));
+  expect_alive(client_, server_);
+}
+
+TEST_F(DontWait, SendsAPrefixOfWhatDoesNotFit) {
+  const std::string bytes = pattern(64 * 1024 * 1024);
+  const ssize_t sent = send(client_, bytes.data(), bytes.size(), MSG_DONTWAIT);
+  ASSERT_GT(sent, 0);
+  ASSERT_LT(sent, ssize_t(bytes.size()));
+  EXPECT_EQ(recv_exactly(server_, size_t(sent)), bytes.substr(0, size_t(sent)));
+  expect_nothing(MSG_DONTWAIT);
+}
+
+using WaitAll = Flags;
+
+TEST_F(WaitAll, CollectsSeveralWrites) {
+  const std::string bytes = pattern(50'000);
+  std::jthread sender([&] {
+    for (size_t at = 0; at < bytes.size(); at += 5000) {
+      send_all(client_, bytes.substr(at, 5000));
+      sleep_ms(2);
+    }
+  });
+  EXPECT_EQ(receive(50'000, MSG_WAITALL), bytes);
+}
+
+TEST_F(WaitAll, CollectsMoreThanAnyBuffer) {
+  const std::string bytes = pattern(16 * 1024 * 1024 + 3);
+  std::jthread sender([&] { send_all(client_, bytes); });
+  EXPECT_EQ(receive(bytes.size(), MSG_WAITALL), bytes);
+}
+
+TEST_F(WaitAll, LeavesWhatIsBeyond) {
+  send_all(client_, "abcdefgh");
+  EXPECT_EQ(receive(5, MSG_WAITALL), "abcde");
+  EXPECT_EQ(receive(3, MSG_WAITALL), "fgh");
+}
+
+TEST_F(WaitAll, EndHalfWayGivesTheHalf) {
+  send_all(client_, "abc");
+  pair_.client.close();
+  EXPECT_EQ(receive(10, MSG_WAITALL), "abc");
+  EXPECT_EQ(receive(10, MSG_WAITALL), "");
+}
+
+TEST_F(WaitAll, TimeoutHalfWayGivesTheHalf) {
+  set_timeout(server_, SO_RCVTIMEO, 100);
+  send_all(client_, "abc");
+  await_queued(server_, 3);
+  EXPECT_EQ(receive(10, MSG_WAITALL), "abc");
+  expect_nothing(MSG_WAITALL);
+}
+
+TEST_F(WaitAll, DontWaitGivesWhatIsThere) {
+  send_all(client_, "abc");
+  await_queued(server_, 3);
+  EXPECT_EQ(receive(10, MSG_WAITALL | MSG_DONTWAIT), "abc");
+  expect_nothing(MSG_WAITALL | MSG_DONTWAIT);
+}
+
+using Trunc = Flags;
+
+TEST_F(Trunc, ThrowsBytesAway) {
+  const std::string bytes = pattern(5000);
+  send_all(client_, bytes);
+  await_queued(server_, 5000);
+  EXPECT_EQ(receive(1234, MSG_TRUNC), std::string(1234, kUntouched));
+  EXPECT_EQ(receive(3000, 0), bytes.substr(1234, 3000));
+  EXPECT_EQ(recv(server_, nullptr, 5000, MSG_TRUNC), 766);
+  expect_nothing(MSG_TRUNC | MSG_DONTWAIT);
+}
+
+TEST_F(Trunc, WithPeekCountsAndTakesNothing) {
+  send_all(client_, "abcdef");
+  await_queued(server_, 6);
+  EXPECT_EQ(recv(server_, nullptr, 100, MSG_PEEK | MSG_TRUNC), 6);
+  EXPECT_EQ(recv(server_, nullptr, 4, MSG_PEEK | MSG_TRUNC), 4);
+  EXPECT_EQ(receive(10, 0), "abcdef");
+}
+
+using More = Flags;
+
+TEST_F(More, IsCompletedByTheNextSend) {
+  EXPECT_EQ(send(client_, "abc", 3, MSG_MORE), 3);
+  EXPECT_EQ(send(client_, "def", 3, 0), 3);
+  EXPECT_EQ(recv_exactly(server_, 6), "abcdef");
+}
+
+TEST_F(More, ArrivesEvenIfNothingFollows) {
+  EXPECT_EQ(send(client_, "abc", 3, MSG_MORE), 3);
+  EXPECT_EQ(recv_exactly(server_, 3), "abc");
+}
+
+TEST_F(More, ArrivesBeforeTheEnd) {
+  EXPECT_EQ(send(client_, "abc", 3, MSG_MORE), 3);
+  EXPECT_EQ(shutdown(client_, SHUT_WR), 0);
+  EXPECT_EQ(recv_to_end(server_), "abc");
+}
+
+TEST_F(More, ManyPiecesArriveInOrder) {
+  const std::string bytes = pattern(300'000);
+  std::jthread sender([&] {
+    for (size_t at = 0; at < bytes.size(); at += 1000)
+      EXPECT_EQ(send(client_, bytes.data() + at, 1000, at % 7000 == 6000 ? 0 : MSG_MORE), 1000);
+  });
+  EXPECT_EQ(recv_exactly(server_, bytes.size()), bytes);
+}
+
+TEST_F(More, CorkHoldsAndReleases) {
+  set_option(client_, IPPROTO_TCP, TCP_CORK, 1);
+  EXPECT_EQ(get_option(client_, IPPROTO_TCP, TCP_CORK), 1);
+  send_all(client_, "abc");
+  send_all(client_, "def");
+  set_option(client_, IPPROTO_TCP, TCP_CORK, 0);
+  EXPECT_EQ(recv_exactly(server_, 6), "abcdef");
+  expect_alive(client_, server_);
+}
+
+TEST_F(More, CorkedBytesArriveBeforeTheEnd) {
+  set_option(client_, IPPROTO_TCP, TCP_CORK, 1);
+  send_all(client_, "abc");
+  pair_.client.close();
+  EXPECT_EQ(recv_to_end(server_), "abc");
+}
+
+TEST_F(Flags, HarmlessOnesAreAccepted) {
+  EXPECT_EQ(send(client_, "ab", 2, MSG_EOR), 2);
+  EXPECT_EQ(send(client_, "cd", 2, MSG_DONTROUTE), 2);
+  EXPECT_EQ(send(client_, "ef", 2, MSG_CONFIRM), 2);
+  await_queued(server_, 6);
+  EXPECT_EQ(receive(10, MSG_CMSG_CLOEXEC), "abcdef");
+}
+
+TEST_F(Flags, ErrorQueueIsEmpty) {
+  send_all(client_, "a");
+  await_queued(server_, 1);
+  expect_nothing(MSG_ERRQUEUE);
+  EXPECT_EQ(receive(1, 0), "a");
+}
+
+TEST_F(Flags, OutOfBandOfNothingIsInvalid) {
+  char byte;
+  EXPECT_EQ(recv(server_, &byte, 1, MSG_OOB), -1);
+  EXPECT_EQ(errno, EINVAL);
+  expect_alive(client_, server_);
+}
+
+}  // namespace
+}  // namespace ddpsock::shim_tests
