@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Making connections: blocking, non-blocking, refused, pending; accept and its flags; who speaks
+// first.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "tcp.h"
+
+namespace ddpsock::shim_tests {
+namespace {
+
+class Connect : public TcpTest {
+ protected:
+  // A port at which nobody listens, while `holder` keeps it.
+  static sockaddr_in refusing_address(Fd& holder) {
+    holder = make_client_socket();
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    auto* where = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(holder.get(), where, length), 0);
+    EXPECT_EQ(getsockname(holder.get(), where, &length), 0);
+    return address;
+  }
+  static short poll_for(int fd, short events, int milliseconds = 3000) {
+    pollfd one{fd, events, 0};
+    poll(&one, 1, milliseconds);
+    return one.revents;
+  }
+  void expect_connect(int fd, const sockaddr_in& address, int error) const {
+    EXPECT_EQ(connect_to(fd, address), error == 0 ? 0 : -1);
+    EXPECT_TRUE(error == 0 || errno == error) << strerror(errno);
+  }
+  // Fills the listener's queue, so that the next connection stays pending.
+  std::vector<Fd> fill_backlog() const {
+    std::vector<Fd> clients;
+    for (bool is_pending = false; !is_pending && clients.size() < 20;) {
+      clients.push_back(make_client_socket(SOCK_NONBLOCK));
+      connect_to(clients.back().get(), listener_.address);
+      is_pending = poll_for(clients.back().get(), POLLOUT, 50) == 0;
+    }
+    return clients;
+  }
+
+  Listener listener_ = listen_loopback();
+};
+
+TEST_F(Connect, NonblockingAsMostProgramsDo) {
+  const Fd client = make_client_socket(SOCK_NONBLOCK);
+  expect_connect(client.get(), listener_.address, EINPROGRESS);
+  EXPECT_EQ(poll_for(client.get(), POLLOUT), POLLOUT);
+  EXPECT_EQ(get_option(client.get(), SOL_SOCKET, SO_ERROR), 0);
+  const Fd server = accept_one(listener_.fd.get());
+  EXPECT_EQ(fcntl(client.get(), F_SETFL, 0), 0);
+  expect_alive(client.get(), server.get());
+}
+
+// hiredis asks connect itself whether it is done.
+TEST_F(Connect, NonblockingCalledAgain) {
+  const Fd client = make_client_socket(SOCK_NONBLOCK);
+  expect_connect(client.get(), listener_.address, EINPROGRESS);
+  EXPECT_EQ(poll_for(client.get(), POLLOUT), POLLOUT);
+  expect_connect(client.get(), listener_.address, 0);
+  expect_connect(client.get(), listener_.address, EISCONN);
+  const Fd server = accept_one(listener_.fd.get());
+  EXPECT_EQ(fcntl(client.get(), F_SETFL, 0), 0);
+  expect_alive(client.get(), server.get());
+}
+
+TEST_F(Connect, BlockingCalledAgainIsConnected) {
+  const Fd client = dial(listener_.address);
+  expect_connect(client.get(), listener_.address, EISCONN);
+  const Fd server = accept_one(listener_.fd.get());
+  expect_connect(server.get(), listener_.address, EISCONN);
+  expect_alive(client.get(), server.get());
+}
+
+TEST_F(Connect, PendingIsAlready) {
+  listener_ = listen_loopback(0);
+  const std::vector<Fd> clients = fill_backlog();
+  expect_connect(clients.back().get(), listener_.address, EALREADY);
+  EXPECT_EQ(send(clients.back().get(), "x", 1, 0), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  char byte;
+  EXPECT_EQ(recv(clients.back().get(), &byte, 1, 0), -1);
+  EXPECT_EQ(errno, EAGAIN);
+}
+
+TEST_F(Connect, PendingBlockingOneTimesOut) {
+  listener_ = listen_loopback(0);
+  const std::vector<Fd> clients = fill_backlog();
+  const Fd late = make_client_socket();
+  set_timeout(late.get(), SO_SNDTIMEO, 50);
+  expect_connect(late.get(), listener_.address, EINPROGRESS);
+}
+
+TEST_F(Connect, RefusedBlocking) {
+  Fd holder;
+  const sockaddr_in nowhere = refusing_address(holder);
+  const Fd client = make_client_socket();
+  expect_connect(client.get(), nowhere, ECONNREFUSED);
+  EXPECT_EQ(get_option(client.get(), SOL_SOCKET, SO_ERROR), 0);
+  expect_connect(client.get(), listener_.address, 0);
+  const Fd server = accept_one(listener_.fd.get());
+  expect_alive(client.get(), server.get());
+}
+
+TEST_F(Connect, RefusedNonblocking) {
+  Fd holder;
+  const sockaddr_in nowhere = refusing_address(holder);
+  const Fd client = make_client_socket(SOCK_NONBLOCK);
+  expect_connect(client.get(), nowhere, EINPROGRESS);
+  EXPECT_TRUE(poll_for(client.get(), POLLOUT) & POLLERR);
+  EXPECT_EQ(get_option(client.get(), SOL_SOCKET, SO_ERROR), ECONNREFUSED);
+  EXPECT_EQ(get_option(client.get(), SOL_SOCKET, SO_ERROR), 0);
+}
+
+TEST_F(Connect, RefusedNonblockingToldByConnect) {
+  Fd holder;
+  const sockaddr_in nowhere = refusing_address(holder);
+  const Fd client = make_client_socket(SOCK_NONBLOCK);
+  expect_connect(client.get(), nowhere, EINPROGRESS);
+  EXPECT_TRUE(poll_for(client.get(), POLLOUT) & POLLERR);
+  expect_connect(client.get(), nowhere, ECONNREFUSED);
+}
+
+TEST_F(Connect, BadArguments) {
+  const Fd client = make_client_socket();
+  sockaddr_in address = listener_.address;
+  EXPECT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&address), 3), -1);
+  EXPECT_EQ(errno, EINVAL);
+  address.sin_family = AF_INET6;
+  expect_connect(client.get(), address, EAFNOSUPPORT);
+  expect_connect(listener_.fd.get(), listener_.address, EISCONN);
+  expect_connect(-1, listener_.address, EBADF);
+}
+
+TEST_F(Connect, DisconnectAndConnectElsewhere) {
+  const Fd client = dial(listener_.address);
+  Fd server = accept_one(listener_.fd.get());
+  expect_alive(client.get(), server.get());
+  sockaddr nothing{};
+  nothing.sa_family = AF_UNSPEC;
+  ASSERT_EQ(connect(client.get(), &nothing, sizeof nothing), 0);
+  EXPECT_EQ(get_option(client.get(), SOL_SOCKET, SO_ERROR), ECONNRESET);
+  EXPECT_EQ(recv(server.get(), &nothing, 1, 0), -1);
+  EXPECT_EQ(errno, ECONNRESET);
+  const Listener other = listen_loopback();
+  expect_connect(client.get(), other.address, 0);
+  server = accept_one(other.fd.get());
+  expect_alive(client.get(), server.get());
+}
+
+TEST_F(Connect, FromABoundSocket) {
+  Fd client;
+  const sockaddr_in mine = refusing_address(client);
+  expect_connect(client.get(), listener_.address, 0);
+  sockaddr_in theirs{};
+  socklen_t length = sizeof theirs;
+  const Fd server(accept(listener_.fd.get(), reinterpret_cast<sockaddr*>(&theirs), &length));
+  EXPECT_EQ(length, sizeof theirs);
+  EXPECT_EQ(theirs.sin_port, mine.sin_port);
+  EXPECT_EQ(theirs.sin_addr.s_addr, mine.sin_addr.s_addr);
+  expect_alive(client.get(), server.get());
+}
+
+TEST_F(Connect, ClientSpeaksFirst) {
+  const Fd client = dial(listener_.address);
+  send_all(client.get(), "early");
+  const Fd server = accept_one(listener_.fd.get());
+  EXPECT_EQ(recv_exactly(server.get(), 5), "early");
+  expect_alive(client.get(), server.get());
+}
+
+TEST_F(Connect, ServerSpeaksFirst) {
+  const Fd client = dial(listener_.address);
+  const Fd server = accept_one(listener_.fd.get());
+  send_all(server.get(), "welcome");
+  EXPECT_EQ(recv_exactly(client.get(), 7), "welcome");
+  expect_alive(client.get(), server.get());
+}
+
+TEST_F(Connect, ServerSpeaksFirstToANonblockingClient) {
+  const Fd client = make_client_socket(SOCK_NONBLOCK);
+  expect_connect(client.get(), listener_.address, EINPROGRESS);
+  const Fd server = accept_one(listener_.fd.get());
+  send_all(server.get(), "welcome");
+  EXPECT_EQ(poll_for(client.get(), POLLIN), POLLIN);
+  char bytes[10];
+  EXPECT_EQ(read(client.get(), bytes, sizeof bytes), 7);
+}
+
+TEST_F(Connect, BothSpeakAtOnce) {
+  for (int time = 0; time < 50; ++time) {
+    const std::string a = pattern(20'000, 1), b = pattern(20'000, 2);
+    const Fd client = dial(listener_.address);
+    std::jthread server([&] {
+      const Fd fd = accept_one(listener_.fd.get());
+      send_all(fd.get(), b);
+      EXPECT_EQ(recv_exactly(fd.get(), a.size()), a);
+    });
+    send_all(client.get(), a);
+    EXPECT_EQ(recv_exactly(client.get(), b.size()), b);
+  }
+}
+
+TEST_F(Connect, OneThreadConnectsWritesAndAccepts) {
+  const Fd client = dial(listener_.address);
+  const std::string request = pattern(30'000);
+  send_all(client.get(), request);
+  EXPECT_EQ(shutdown(client.get(), SHUT_WR), 0);
+  const Fd server = accept_one(listener_.fd.get());
+  EXPECT_EQ(recv_to_end(server.get()), request);
+  send_all(server.get(), request);
+  EXPECT_EQ(recv_exactly(client.get(), request.size()), request);
+}
+
+TEST_F(Connect, ManyPendingAreAcceptedInOrder) {
+  std::vector<Fd> clients;
+  for (int number = 0; number < 30; ++number) {
+    clients.push_back(dial(listener_.address));
+    send_all(clients.back().get(), std::string(1, static_cast<char>(number)));
+  }
+  for (int number = 0; number < 30; ++number) {
+    const Fd server = accept_one(listener_.fd.get());
+    EXPECT_EQ(recv_exactly(server.get(), 1), std::string(1, static_cast<char>(number)));
+    expect_alive(server.get(), clients[size_t(number)].get());
+  }
+}
+
+TEST_F(Connect, ManyShortConnections) {
+  for (uint32_t number = 0; number < 300; ++number) {
+    const Fd client = dial(listener_.address);
+    const Fd server = accept_one(listener_.fd.get());
+    send_all(client.get(), pattern(100, number));
+    EXPECT_EQ(recv_exactly(server.get(), 100), pattern(100, number));
+  }
+}
+
+TEST_F(Connect, ManyConnectionsAtOnce) {
+  std::vector<Pair> pairs;
+  for (int number = 0; number < 200; ++number) pairs.push_back(connected_pair());
+  std::mt19937 random(4);
+  for (int round = 0; round < 1000; ++round) {
+    const Pair& pair = pairs[random() % pairs.size()];
+    expect_alive(pair.client.get(), pair.server.get());
+  }
+}
+
+TEST_F(Connect, AcceptFlags) {
+  for (const int flags : {0, int{SOCK_NONBLOCK}, int{SOCK_CLOEXEC}, SOCK_NONBLOCK | SOCK_CLOEXEC}) {
+    const Fd client = dial(listener_.address);
+    const Fd server(accept4(listener_.fd.get(), nullptr, nullptr, flags));
+    EXPECT_EQ(fcntl(server.get(), F_GETFL), O_RDWR | (flags & SOCK_NONBLOCK ? O_NONBLOCK : 0));
+    EXPECT_EQ(fcntl(server.get(), F_GETFD), flags & SOCK_CLOEXEC ? FD_CLOEXEC : 0);
+  }
+  EXPECT_EQ(accept4(listener_.fd.get(), nullptr, nullptr, 1 << 20), -1);
+  EXPECT_EQ(errno, EINVAL);
+}
+
+TEST_F(Connect, AcceptDoesNotInheritNonblocking) {
+  make_nonblocking(listener_.fd.get());
+  EXPECT_EQ(accept(listener_.fd.get(), nullptr, nullptr), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  const Fd client = dial(listener_.address);
+  const Fd server(accept(listener_.fd.get(), nullptr, nullptr));
+  EXPECT_FALSE(is_nonblocking(server.get()));
+}
+
+TEST_F(Connect, AcceptOfOtherThings) {
+  const Fd client = dial(listener_.address);
+  EXPECT_EQ(accept(client.get(), nullptr, nullptr), -1);
+  EXPECT_EQ(errno, EINVAL);
+  const Fd file(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  EXPECT_EQ(accept(file.get(), nullptr, nullptr), -1);
+  EXPECT_EQ(errno, ENOTSOCK);
+}
+
+TEST_F(Connect, ListenerShutWakesAccept) {
+  std::jthread closer([&] {
+    sleep_ms(30);
+    shutdown(listener_.fd.get(), SHUT_RD);
+  });
+  EXPECT_EQ(accept(listener_.fd.get(), nullptr, nullptr), -1);
+  EXPECT_EQ(errno, EINVAL);
+}
+
+TEST_F(Connect, ListenerClosedResetsWhoWaits) {
+  const Fd client = dial(listener_.address);
+  listener_.fd.close();
+  char byte;
+  EXPECT_EQ(recv(client.get(), &byte, 1, 0), -1);
+  EXPECT_EQ(errno, ECONNRESET);
+}
+
+TEST_F(Connect, PortIsReusedAtOnce) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* where = reinterpret_cast<sockaddr*>(&address);
+  for (int time = 0; time < 5; ++time) {
+    const Fd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    set_option(listener.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+    socklen_t length = sizeof address;
+    ASSERT_EQ(bind(listener.get(), where, length), 0) << strerror(errno);
+    ASSERT_EQ(listen(listener.get(), 8), 0);
+    ASSERT_EQ(getsockname(listener.get(), where, &length), 0);
+    const Fd client = dial(address);
+    const Fd server = accept_one(listener.get());
+    expect_alive(client.get(), server.get());
+  }
+}
+
+class ConnectFamilies : public TcpTest {
+ protected:
+  // A listener of IPv6's any address, for both families.
+  ConnectFamilies() {
+    const auto* where = reinterpret_cast<const sockaddr*>(&address_);
+    socklen_t length = sizeof address_;
+    address_.sin6_family = AF_INET6;
+    set_option(listener_.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    EXPECT_EQ(bind(listener_.get(), where, length), 0);
+    EXPECT_EQ(listen(listener_.get(), 8), 0);
+    EXPECT_EQ(getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address_), &length), 0);
+  }
+  void expect_connection(int domain, const void* address, socklen_t length) {
+    const Fd client(socket(domain, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(connect(client.get(), static_cast<const sockaddr*>(address), length), 0)
+        << strerror(errno);
+    const Fd server(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    expect_alive(client.get(), server.get());
+  }
+
+  Fd listener_{socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  sockaddr_in6 address_{};
+};
+
+TEST_F(ConnectFamilies, Version6) {
+  address_.sin6_addr = in6addr_loopback;
+  expect_connection(AF_INET6, &address_, sizeof address_);
+}
+
+TEST_F(ConnectFamilies, Version4MappedClient) {
+  inet_pton(AF_INET6, "::ffff:127.0.0.1", &address_.sin6_addr);
+  expect_connection(AF_INET6, &address_, sizeof address_);
+}
+
+TEST_F(ConnectFamilies, Version4ClientOfAVersion6Server) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = address_.sin6_port;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  expect_connection(AF_INET, &address, sizeof address);
+}
+
+TEST_F(ConnectFamilies, AnyAddressMeansThisHost) {
+  expect_connection(AF_INET6, &address_, sizeof address_);
+}
+
+TEST_F(ConnectFamilies, OtherSocketsAreLeftAlone) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const Fd a(ends[0]), b(ends[1]);
+  expect_alive(a.get(), b.get());
+  const Fd datagrams(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_in self{};
+  socklen_t length = sizeof self;
+  self.sin_family = AF_INET;
+  self.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* where = reinterpret_cast<sockaddr*>(&self);
+  ASSERT_EQ(bind(datagrams.get(), where, length), 0);
+  ASSERT_EQ(getsockname(datagrams.get(), where, &length), 0);
+  ASSERT_EQ(connect(datagrams.get(), where, length), 0);
+  EXPECT_EQ(send(datagrams.get(), "ping", 4, 0), 4);
+  char bytes[10];
+  EXPECT_EQ(recv(datagrams.get(), bytes, 2, MSG_TRUNC), 4);
+}
+
+}  // namespace
+}  // namespace ddpsock::shim_tests
