@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// epoll as event loops use it: triggers, one-shot, changes, what closing and duplicating does to a
+// set.
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <thread>
+#include <vector>
+
+#include "tcp.h"
+
+namespace ddpsock::shim_tests {
+namespace {
+
+class Epoll : public TcpTest {
+ protected:
+  int control(int operation, int fd, uint32_t events, uint64_t data = 0) {
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = data;
+    return epoll_ctl(epoll_.get(), operation, fd, &event);
+  }
+  void add(int fd, uint32_t events) { ASSERT_EQ(control(EPOLL_CTL_ADD, fd, events), 0); }
+  void expect_control_fails(int operation, int fd, int error) {
+    EXPECT_EQ(control(operation, fd, EPOLLIN), -1);
+    EXPECT_EQ(errno, error) << strerror(errno);
+  }
+  uint32_t wait(int milliseconds = 3000) {
+    epoll_event event{};
+    return epoll_wait(epoll_.get(), &event, 1, milliseconds) > 0 ? event.events : 0;
+  }
+
+  Pair pair_ = connected_pair();
+  const int client_ = pair_.client.get();
+  const int server_ = pair_.server.get();
+  Fd epoll_{epoll_create1(EPOLL_CLOEXEC)};
+};
+
+TEST_F(Epoll, LevelTriggeredAsLongAsBytesAreLeft) {
+  add(server_, EPOLLIN);
+  send_all(client_, "abc");
+  for (int left = 3; left > 0; --left) {
+    EXPECT_EQ(wait(), uint32_t{EPOLLIN});
+    recv_exactly(server_, 1);
+  }
+  EXPECT_EQ(wait(0), 0u);
+}
+
+TEST_F(Epoll, EdgeTriggeredOncePerArrival) {
+  add(server_, EPOLLIN | EPOLLET);
+  for (int time = 0; time < 3; ++time) {
+    send_all(client_, "abc");
+    EXPECT_EQ(wait(), uint32_t{EPOLLIN});
+    EXPECT_EQ(wait(0), 0u);
+  }
+  EXPECT_EQ(recv_exactly(server_, 9), "abcabcabc");
+}
+
+TEST_F(Epoll, EdgeTriggeredAddSeesWhatIsThere) {
+  send_all(client_, pattern(1000));
+  await_queued(server_, 1000);
+  recv_exactly(server_, 500);
+  add(server_, EPOLLIN | EPOLLOUT | EPOLLET);
+  EXPECT_EQ(wait(0), uint32_t{EPOLLIN | EPOLLOUT});
+}
+
+TEST_F(Epoll, OneshotOncePerArming) {
+  add(server_, EPOLLIN | EPOLLONESHOT);
+  send_all(client_, "ab");
+  EXPECT_EQ(wait(), uint32_t{EPOLLIN});
+  EXPECT_EQ(wait(0), 0u);
+  recv_exactly(server_, 1);
+  ASSERT_EQ(control(EPOLL_CTL_MOD, server_, EPOLLIN | EPOLLONESHOT), 0);
+  EXPECT_EQ(wait(0), uint32_t{EPOLLIN});
+}
+
+TEST_F(Epoll, DataComesBackAsGiven) {
+  ASSERT_EQ(control(EPOLL_CTL_ADD, server_, EPOLLOUT, 0x0123456789abcdef), 0);
+  epoll_event event{};
+  ASSERT_EQ(epoll_wait(epoll_.get(), &event, 1, 0), 1);
+  EXPECT_EQ(event.data.u64, 0x0123456789abcdefu);
+}
+
+TEST_F(Epoll, EndAndHangup) {
+  add(server_, EPOLLIN | EPOLLRDHUP);
+  EXPECT_EQ(shutdown(client_, SHUT_WR), 0);
+  EXPECT_EQ(wait(), uint32_t{EPOLLIN | EPOLLRDHUP});
+  EXPECT_EQ(shutdown(server_, SHUT_WR), 0);
+  EXPECT_EQ(wait(), uint32_t{EPOLLIN | EPOLLRDHUP | EPOLLHUP});
+}
+
+TEST_F(Epoll, SetsAreChangedAsAsked) {
+  expect_control_fails(EPOLL_CTL_MOD, server_, ENOENT);
+  expect_control_fails(EPOLL_CTL_DEL, server_, ENOENT);
+  add(server_, 0);
+  expect_control_fails(EPOLL_CTL_ADD, server_, EEXIST);
+  send_all(client_, "x");
+  await_queued(server_, 1);
+  EXPECT_EQ(wait(0), 0u);
+  ASSERT_EQ(control(EPOLL_CTL_MOD, server_, EPOLLIN), 0);
+  EXPECT_EQ(wait(0), uint32_t{EPOLLIN});
+  EXPECT_EQ(epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, server_, nullptr), 0);
+  EXPECT_EQ(wait(0), 0u);
+  expect_control_fails(EPOLL_CTL_ADD, 1000, EBADF);
+  expect_control_fails(EPOLL_CTL_ADD, epoll_.get(), EINVAL);
+  expect_control_fails(99, server_, EINVAL);
+}
+
+TEST_F(Epoll, CloseTakesTheSocketOut) {
+  add(server_, EPOLLIN);
+  send_all(client_, "x");
+  EXPECT_EQ(wait(), uint32_t{EPOLLIN});
+  pair_.server.close();
+  EXPECT_EQ(wait(0), 0u);
+}
+
+TEST_F(Epoll, ADuplicateKeepsTheSocketIn) {
+  add(server_, EPOLLIN);
+  const Fd copy(dup(server_));
+  pair_.server.close();
+  send_all(client_, "x");
+  EXPECT_EQ(wait(), uint32_t{EPOLLIN});
+  EXPECT_EQ(recv_exactly(copy.get(), 1), "x");
+  EXPECT_EQ(wait(0), 0u);
+}
+
+TEST_F(Epoll, ConnectingSocketBecomesWritable) {
+  const Listener listener = listen_loopback();
+  const Fd client = make_client_socket(SOCK_NONBLOCK);
+  add(client.get(), EPOLLOUT | EPOLLIN | EPOLLET);
+  wait(0);  // an unconnected socket reports a hang-up
+  connect_to(client.get(), listener.address);
+  EXPECT_EQ(wait(), uint32_t{EPOLLOUT});
+  EXPECT_EQ(get_option(client.get(), SOL_SOCKET, SO_ERROR), 0);
+  EXPECT_EQ(send(client.get(), "first words", 11, 0), 11);
+  const Fd server = accept_one(listener.fd.get());
+  EXPECT_EQ(recv_exactly(server.get(), 11), "first words");
+}
+
+TEST_F(Epoll, NestedSets) {
+  const Fd outer(epoll_create(1));
+  epoll_event event{};
+  event.events = EPOLLIN;
+  ASSERT_EQ(epoll_ctl(outer.get(), EPOLL_CTL_ADD, epoll_.get(), &event), 0);
+  add(server_, EPOLLIN);
+  EXPECT_EQ(epoll_wait(outer.get(), &event, 1, 0), 0);
+  send_all(client_, "x");
+  EXPECT_EQ(epoll_wait(outer.get(), &event, 1, 3000), 1);
+  recv_exactly(server_, 1);
+  EXPECT_EQ(epoll_wait(outer.get(), &event, 1, 0), 0);
+}
+
+TEST_F(Epoll, BadArguments) {
+  epoll_event event{};
+  EXPECT_EQ(epoll_wait(epoll_.get(), &event, 0, 0), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(epoll_wait(server_, &event, 1, 0), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(epoll_wait(1000, &event, 1, 0), -1);
+  EXPECT_EQ(errno, EBADF);
+  EXPECT_EQ(epoll_create(0), -1);
+  EXPECT_EQ(errno, EINVAL);
+}
+
+TEST_F(Epoll, AWaitInAnotherThreadSeesALaterAdd) {
+  std::jthread adder([&] {
+    sleep_ms(30);
+    send_all(client_, "x");
+    control(EPOLL_CTL_ADD, server_, EPOLLIN);
+  });
+  EXPECT_EQ(wait(), uint32_t{EPOLLIN});
+}
+
+// An edge-triggered echo server with many clients, in one thread, and clients in another.
+class EchoServer {
+ public:
+  explicit EchoServer(size_t clients) : clients_(clients) { watch(listener_.fd.get(), EPOLLIN); }
+  const sockaddr_in& address() const { return listener_.address; }
+  void run() {
+    while (clients_ > 0) {
+      epoll_event events[16];
+      const int count = epoll_wait(epoll_.get(), events, 16, 5000);
+      ASSERT_GT(count, 0) << clients_ << " clients not served";
+      for (int at = 0; at < count; ++at) serve(events[at].data.fd);
+    }
+  }
+
+ private:
+  void watch(int fd, uint32_t events) {
+    epoll_event event{};
+    event.events = events;
+    event.data.fd = fd;
+    EXPECT_EQ(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event), 0);
+  }
+  void serve(int fd) {
+    if (fd != listener_.fd.get()) return echo(fd);
+    Fd client = accept_one(fd);
+    make_nonblocking(client.get());
+    watch(client.get(), EPOLLIN | EPOLLOUT | EPOLLET);
+    const int number = client.get();
+    held_[number] = {std::move(client), {}};
+    echo(number);
+  }
+  void echo(int fd) {
+    auto& [socket, unsent] = held_[fd];
+    char buffer[5000];
+    for (;;) {
+      const ssize_t sent = send(fd, unsent.data(), unsent.size(), 0);
+      if (sent > 0) unsent.erase(0, size_t(sent));
+      if (!unsent.empty()) return;
+      const ssize_t got = recv(fd, buffer, sizeof buffer, 0);
+      if (got < 0) return;
+      if (got == 0) {
+        held_.erase(fd);
+        --clients_;
+        return;
+      }
+      unsent.assign(buffer, size_t(got));
+    }
+  }
+
+  struct Held {
+    Fd socket;
+    std::string unsent;
+  };
+  size_t clients_;
+  Listener listener_ = listen_loopback();
+  Fd epoll_{epoll_create1(EPOLL_CLOEXEC)};
+  std::map<int, Held> held_;
+};
+
+TEST_F(Epoll, EdgeTriggeredEchoServerOfManyClients) {
+  constexpr size_t kClients = 8;
+  EchoServer server(kClients);
+  std::vector<std::jthread> clients;
+  for (uint32_t number = 0; number < kClients; ++number)
+    clients.emplace_back([&, number] {
+      const std::string bytes = pattern(500'000, number);
+      const Fd fd = dial(server.address());
+      std::jthread sender([&] {
+        send_all(fd.get(), bytes);
+        shutdown(fd.get(), SHUT_WR);
+      });
+      EXPECT_EQ(recv_to_end(fd.get()), bytes);
+    });
+  server.run();
+}
+
+}  // namespace
+}  // namespace ddpsock::shim_tests
