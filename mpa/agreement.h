@@ -77,8 +77,8 @@ struct Agreement {
   // then our own configured value, not kNotNegotiated unless that was configured.
   uint16_t ird = 0;
   uint16_t ord = 0;
-  Rtr rtr = Rtr::kNone;      // kNone: the initiator sends first, by its ULP's own protocol
-  PrivateData private_data;  // the peer's
+  Rtr rtr = Rtr::kNone;        // kNone: the initiator sends first, by its ULP's own protocol
+  PrivateData private_data{};  // the peer's
 };
 
 }  // namespace ddpsock::mpa

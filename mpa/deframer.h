@@ -73,7 +73,7 @@ class Deframer {
   struct Options {
     bool has_crc = true;
     bool has_markers = false;
-    HeaderRule header_rule;
+    HeaderRule header_rule{};
     uint16_t max_ulpdu = MPA_MAX_ULPDU;  // lowered to MPA_MAX_ULPDU_WITH_MARKERS with Markers
   };
 
