@@ -125,8 +125,9 @@ std::optional<StartupFailure> Initiator::agree_on_depths(const Enhanced& reply,
     if (reply.ord > std::max(config_.ird, config_.max_ird)) return insufficient;
     agreement.ird = reply.ord;
   }
+  agreement.ord = ord_to_ask(config_);
   if (config_.ord != kNotNegotiated && reply.ird != kNotNegotiated)
-    agreement.ord = std::min(ord_to_ask(config_), reply.ird);
+    agreement.ord = std::min(agreement.ord, reply.ird);
   if (agreement.rtr == Rtr::kRead && agreement.ord == 0) return insufficient;
   return std::nullopt;
 }

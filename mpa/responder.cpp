@@ -106,6 +106,7 @@ Status<StartupError> Responder::accept(const Acceptance& wanted, Time) {
     reply.enhanced = answer(*request.enhanced, acceptance, agreement.rtr);
     if (reply.enhanced->ird != kNotNegotiated) agreement.ird = reply.enhanced->ird;
     if (reply.enhanced->ord != kNotNegotiated) agreement.ord = reply.enhanced->ord;
+    if (agreement.rtr == Rtr::kRead) agreement.ird = std::max<uint16_t>(agreement.ird, 1);
   }
   const auto writer = StartupWriter::of(reply);
   if (!writer) return fail(writer.error());

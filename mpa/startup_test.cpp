@@ -219,6 +219,18 @@ TEST(Startup, Trap8ReadRtrNeedsADepthOfOne) {
       config, enhanced_reply({.is_peer_to_peer = true, .rtr = {.has_read = true}, .ird = 0}));
   ASSERT_EQ(refused.state(), StartupState::kFailed);
   EXPECT_EQ(refused.failure().term_code, MPA_TERM_INSUFFICIENT_IRD);
+
+  const Initiator open = answered(
+      config,
+      enhanced_reply({.is_peer_to_peer = true, .rtr = {.has_read = true}, .ird = kNotNegotiated}));
+  ASSERT_EQ(open.state(), StartupState::kAgreed);
+  EXPECT_EQ(open.agreement().ord, 1);
+  Responder unasked = asking(
+      {},
+      request_with({.is_peer_to_peer = true, .rtr = {.has_read = true}, .ord = kNotNegotiated}));
+  ASSERT_TRUE(unasked.accept({.ird = 0}, kStart));
+  take_output(unasked);
+  EXPECT_EQ(unasked.agreement().ird, 1);
 }
 
 // --- Order of octets on the stream.
