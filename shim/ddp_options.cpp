@@ -63,12 +63,15 @@ std::optional<engine::Role> role_of(int fd, int role) {
 
 // Both sides have agreed by the program's own protocol that what follows is MPA.
 int upgrade(int fd, int role_wanted) {
+  if (is_ours(fd)) {
+    const SocketUse use(fd);
+    if (use && has_live_stream(use.phase())) return fail(EALREADY);
+  }
   const std::optional<engine::Role> role = role_of(fd, role_wanted);
   if (!role) return fail(EDESTADDRREQ);
   if (!ensure_entry(fd)) return fail(ENOBUFS);
   SocketUse use(fd);
   if (!use) return fail(EBADF);
-  if (has_live_stream(use.phase())) return fail(EALREADY);
   use->wish.store(Wish::kStream, std::memory_order_relaxed);
   use->mode.store(Mode::kRequired, std::memory_order_relaxed);
   use->reason.store("the program upgraded the connection", std::memory_order_relaxed);

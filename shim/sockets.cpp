@@ -201,8 +201,8 @@ int own_accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
 }
 
 int own_connect(int fd, const sockaddr* to, socklen_t length) {
+  set_origin(fd, Origin::kConnected);
   if (!is_ours(fd)) {
-    set_origin(fd, Origin::kConnected);
     if (!is_policy_active() || !is_inet(to, length) || !is_tcp_socket(fd))
       return real.connect(fd, to, length);
     return connect_by_policy(fd, to, length, Wish::kNone);

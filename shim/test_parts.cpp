@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "shim/test_parts.h"
+
+#include <errno.h>
+#include <sys/ioctl.h>
+
+#include <vector>
+
+#include "base/sys.h"
+#include "engine/stream.h"
+#include "shim/real.h"
+
+namespace ddpsock::shim::test {
+
+Engine engine;
+Policy policy;
+
+void reset_parts() {
+  engine.opened = engine.released = engine.completed = engine.unready = 0;
+  engine.waited = engine.finds_plain_peer = engine.is_full = false;
+  policy.is_active = false;
+  policy.connect = policy.established = policy.accept = Mode::kPlain;
+  policy.asked = policy.listeners = 0;
+}
+
+namespace {
+
+using ddpsock::engine::Io;
+
+Io to_io(ssize_t n) {
+  return n < 0 ? Io::fail(errno) : Io::ok(n);
+}
+
+class InvertingStream final : public ddpsock::engine::Stream {
+ public:
+  ddpsock::engine::Role role = ddpsock::engine::Role::kInitiator;
+
+  Io send(int fd, std::span<const iovec> from, int flags) override {
+    if (engine.finds_plain_peer) return Io::fail(EPROTOTYPE);
+    std::vector<unsigned char> bytes;
+    for (const iovec& part : from) {
+      const auto* p = static_cast<const unsigned char*>(part.iov_base);
+      for (size_t i = 0; i < part.iov_len; ++i) bytes.push_back(static_cast<unsigned char>(~p[i]));
+    }
+    const Io io = to_io(base::sys.send(fd, bytes.data(), bytes.size(), flags));
+    if (io.is_ok()) sent += static_cast<uint64_t>(io.count);
+    return io;
+  }
+
+  Io recv(int fd, std::span<const iovec> to, int flags) override {
+    if (engine.finds_plain_peer) return Io::fail(EPROTOTYPE);
+    msghdr message{};
+    message.msg_iov = const_cast<iovec*>(to.data());
+    message.msg_iovlen = to.size();
+    const Io io = to_io(base::sys.recvmsg(fd, &message, flags));
+    size_t left = io.is_ok() ? static_cast<size_t>(io.count) : 0;
+    for (const iovec& part : to) {
+      auto* p = static_cast<unsigned char*>(part.iov_base);
+      for (size_t i = 0; i < part.iov_len && left > 0; ++i, --left)
+        p[i] = static_cast<unsigned char>(~p[i]);
+    }
+    return io;
+  }
+
+  Io readable(int fd) override {
+    int bytes = 0;
+    real.ioctl(fd, FIONREAD, &bytes);
+    return Io::ok(bytes + 1000);  // recognisably not the kernel's number
+  }
+
+  bool is_recv_ready(int) override {
+    int left = engine.unready;
+    while (left > 0 && !engine.unready.compare_exchange_weak(left, left - 1)) {
+    }
+    return left <= 0;
+  }
+
+  Io shutdown(int fd, int how) override { return to_io(base::sys.shutdown(fd, how)); }
+  void set_receive_low_water(int bytes) override { low_water = bytes; }
+
+  Io on_connected(int, bool wait) override {
+    ++engine.completed;
+    engine.waited = wait;
+    return Io::ok(0);
+  }
+
+  void release(int) override { ++engine.released; }
+
+  ddpsock::engine::StreamStatus status() const override {
+    using enum ddpsock::engine::StreamState;
+    return {.state = engine.finds_plain_peer ? kPlain : kOpen,
+            .role = role,
+            .mpa_revision = 2,
+            .has_crc = true,
+            .is_peer_ddpsock = true,
+            .peer_features = 7,
+            .max_payload = 1000,
+            .bytes_sent = sent,
+            .bytes_received = 0,
+            .fpdus_sent = 0,
+            .fpdus_received = 0,
+            .crcs_checked = 0,
+            .failure = nullptr};
+  }
+
+ private:
+  std::atomic<uint64_t> sent{0};
+  int low_water = 1;
+};
+
+class InvertingEngine final : public ddpsock::engine::StreamEngine {
+ public:
+  Result<ddpsock::engine::Stream*> open(int, const ddpsock::engine::StreamAttr& attr) override {
+    if (engine.is_full) return fail_errno(ENFILE);
+    auto* stream = &streams[static_cast<unsigned>(engine.opened++) % std::size(streams)];
+    stream->role = attr.role;
+    return stream;
+  }
+  const char* name() const override { return "user"; }
+
+ private:
+  InvertingStream streams[256];
+};
+
+}  // namespace
+}  // namespace ddpsock::shim::test
+
+namespace ddpsock {
+
+engine::StreamEngine& user_engine_for_test() {
+  static shim::test::InvertingEngine inverting;
+  return inverting;
+}
+engine::StreamEngine& engine::user_stream_engine() {
+  return user_engine_for_test();
+}
+
+namespace shim {
+
+bool is_policy_active() {
+  return test::policy.is_active;
+}
+Verdict before_connect(int, const sockaddr*, socklen_t, Wish wish) {
+  ++test::policy.asked;
+  return {.mode = wish == Wish::kStream ? Mode::kRequired : test::policy.connect.load(),
+          .reason = "as the test says"};
+}
+Verdict after_connect(int, const Verdict&) {
+  return {.mode = test::policy.established, .reason = "as the test says after all"};
+}
+void after_listen(int, Wish) {
+  ++test::policy.listeners;
+}
+void forget_listener(int) {
+  --test::policy.listeners;
+}
+Verdict after_accept(int, int, Wish wish) {
+  return {.mode = wish == Wish::kStream ? Mode::kRequired : test::policy.accept.load(),
+          .reason = "as the test says"};
+}
+
+}  // namespace shim
+}  // namespace ddpsock

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// What the shim's unit tests put behind it: an engine that merely inverts every byte, so that what
+// went through a stream and what did not is plain to see on the wire, and a policy that answers as
+// told.
+#ifndef DDPSOCK_SHIM_TEST_PARTS_H_
+#define DDPSOCK_SHIM_TEST_PARTS_H_
+
+#include <atomic>
+
+#include "shim/policy.h"
+
+namespace ddpsock::shim::test {
+
+struct Engine {
+  std::atomic<int> opened, released, completed;  // calls of open, release, on_connected
+  std::atomic<bool> waited;                      // the last on_connected's `wait`
+  std::atomic<bool> finds_plain_peer;            // streams answer EPROTOTYPE
+  std::atomic<int> unready;                      // so many times is_recv_ready says no
+  std::atomic<bool> is_full;                     // open fails with ENFILE
+};
+extern Engine engine;
+
+struct Policy {
+  std::atomic<bool> is_active;
+  std::atomic<Mode> connect, established, accept;
+  std::atomic<int> asked, listeners;  // before_connect calls; registered now
+};
+extern Policy policy;
+
+void reset_parts();  // as at the start: no policy, engine without faults, counts 0
+
+}  // namespace ddpsock::shim::test
+
+#endif  // DDPSOCK_SHIM_TEST_PARTS_H_

@@ -1,0 +1,647 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// This program contains the wrappers, so its own libc calls go through them; raw system calls show
+// what is on the wire.
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "ddpsock/ddpsock.h"
+#include "shim/fd_table.h"
+#include "shim/test_parts.h"
+
+namespace ddpsock::shim {
+namespace {
+
+using test::engine;
+using test::policy;
+using namespace std::chrono_literals;
+
+std::string inverted(std::string text) {
+  for (char& c : text) c = static_cast<char>(~c);
+  return text;
+}
+
+std::string raw_read(int fd) {
+  char buffer[256];
+  const long n = syscall(SYS_read, fd, buffer, sizeof(buffer));
+  return n < 0 ? "error" : std::string(buffer, static_cast<size_t>(n));
+}
+void raw_write(int fd, const std::string& text) {
+  ASSERT_EQ(syscall(SYS_write, fd, text.data(), text.size()), static_cast<long>(text.size()));
+}
+
+int int_option(int fd, int level, int name) {
+  int value = -1;
+  socklen_t length = sizeof(value);
+  return getsockopt(fd, level, name, &value, &length) == 0 ? value : -errno;
+}
+
+// A listener, and a client and a served socket connected to each other when asked.
+class Wrappers : public testing::Test {
+ protected:
+  void SetUp() override {
+    test::reset_parts();
+    listener = socket(AF_INET, SOCK_STREAM, 0);
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(bind(listener, where(), sizeof(address)), 0);
+    socklen_t length = sizeof(address);
+    getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length);
+  }
+  void TearDown() override {
+    for (int fd : {client, served, listener})
+      if (fd >= 0) close(fd);
+  }
+
+  const sockaddr* where() const { return reinterpret_cast<const sockaddr*>(&address); }
+
+  // Both ends in DDPMODE, blocking.
+  void connect_pair() {
+    policy.is_active = true;
+    policy.connect = policy.established = policy.accept = Mode::kProved;
+    ASSERT_EQ(listen(listener, 5), 0);
+    client = socket(AF_INET, SOCK_STREAM, 0);
+    ASSERT_EQ(connect(client, where(), sizeof(address)), 0) << strerror(errno);
+    served = accept(listener, nullptr, nullptr);
+    ASSERT_GE(served, 0);
+  }
+
+  void start_connect() {
+    policy.is_active = true;
+    policy.connect = policy.established = policy.accept = Mode::kProved;
+    ASSERT_EQ(listen(listener, 5), 0);
+    client = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    ASSERT_EQ(connect(client, where(), sizeof(address)), -1);
+    ASSERT_EQ(errno, EINPROGRESS);
+    ASSERT_EQ(engine.opened, 1);
+    ASSERT_EQ(engine.completed, 0);
+  }
+
+  int listener = -1, client = -1, served = -1;
+  sockaddr_in address{};
+};
+
+TEST_F(Wrappers, NothingHappensWithoutPolicyOrWish) {
+  ASSERT_EQ(listen(listener, 5), 0);
+  client = socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_EQ(connect(client, where(), sizeof(address)), 0);
+  served = accept(listener, nullptr, nullptr);
+  ASSERT_EQ(write(client, "hi", 2), 2);
+  EXPECT_EQ(raw_read(served), "hi");
+  EXPECT_EQ(engine.opened, 0);
+  EXPECT_EQ(policy.asked, 0);
+  EXPECT_EQ(policy.listeners, 0);
+}
+
+TEST_F(Wrappers, ConnectAndAcceptOpenStreams) {
+  connect_pair();
+  EXPECT_EQ(engine.opened, 2);
+  EXPECT_EQ(engine.completed, 1);
+  EXPECT_TRUE(engine.waited);
+  EXPECT_EQ(policy.listeners, 1);
+  ASSERT_EQ(write(client, "hello", 5), 5);
+  EXPECT_EQ(raw_read(served), inverted("hello"));
+  raw_write(client, inverted("back"));
+  char buffer[8] = {};
+  EXPECT_EQ(read(served, buffer, sizeof(buffer)), 4);
+  EXPECT_STREQ(buffer, "back");
+}
+
+TEST_F(Wrappers, EverySendingCallIsRouted) {
+  connect_pair();
+  char a[] = "ab", b[] = "cd";
+  const iovec parts[] = {{a, 2}, {b, 2}};
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(parts);
+  message.msg_iovlen = 2;
+  EXPECT_EQ(send(client, "abcd", 4, MSG_NOSIGNAL), 4);
+  EXPECT_EQ(raw_read(served), inverted("abcd"));
+  EXPECT_EQ(sendto(client, "abcd", 4, 0, where(), sizeof(address)), 4);
+  EXPECT_EQ(raw_read(served), inverted("abcd"));
+  EXPECT_EQ(writev(client, parts, 2), 4);
+  EXPECT_EQ(raw_read(served), inverted("abcd"));
+  EXPECT_EQ(pwritev2(client, parts, 2, -1, 0), 4);
+  EXPECT_EQ(raw_read(served), inverted("abcd"));
+  EXPECT_EQ(sendmsg(client, &message, 0), 4);
+  EXPECT_EQ(raw_read(served), inverted("abcd"));
+  mmsghdr both[2] = {{message, 0}, {message, 0}};
+  EXPECT_EQ(sendmmsg(client, both, 2, 0), 2);
+  EXPECT_EQ(both[1].msg_len, 4u);
+  EXPECT_EQ(raw_read(served), inverted("abcdabcd"));
+}
+
+TEST_F(Wrappers, EveryReceivingCallIsRouted) {
+  connect_pair();
+  char buffer[8] = {};
+  iovec part{buffer, 4};
+  const auto expect_data = [&](ssize_t n) {
+    EXPECT_EQ(n, 4);
+    EXPECT_STREQ(buffer, "data");
+    memset(buffer, 0, sizeof(buffer));
+  };
+  const auto feed = [&] { raw_write(served, inverted("data")); };
+  feed();
+  expect_data(read(client, buffer, 4));
+  feed();
+  expect_data(readv(client, &part, 1));
+  feed();
+  expect_data(preadv2(client, &part, 1, -1, 0));
+  feed();
+  expect_data(recv(client, buffer, 4, MSG_PEEK));
+  expect_data(recv(client, buffer, 4, MSG_WAITALL));
+  sockaddr_in from{};
+  socklen_t length = sizeof(from);
+  feed();
+  expect_data(recvfrom(client, buffer, 4, 0, reinterpret_cast<sockaddr*>(&from), &length));
+  EXPECT_EQ(length, 0u);
+  char control[64];
+  msghdr message{&from, sizeof(from), &part, 1, control, sizeof(control), -1};
+  feed();
+  expect_data(recvmsg(client, &message, 0));
+  EXPECT_EQ(message.msg_namelen, 0u);
+  EXPECT_EQ(message.msg_controllen, 0u);
+  EXPECT_EQ(message.msg_flags, 0);
+  mmsghdr two[2] = {{message, 0}, {message, 0}};
+  feed();
+  EXPECT_EQ(recvmmsg(client, two, 2, MSG_WAITFORONE, nullptr), 1);
+  EXPECT_STREQ(buffer, "data");
+  EXPECT_EQ(read(client, buffer, 0), 0);
+}
+
+TEST_F(Wrappers, FlagsThatTcpWouldRefuseOrTheStreamCannotHave) {
+  connect_pair();
+  EXPECT_EQ(send(client, "x", 1, MSG_OOB), -1);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  EXPECT_EQ(send(client, "x", 1, MSG_FASTOPEN), -1);
+  EXPECT_EQ(errno, EISCONN);
+  EXPECT_EQ(send(client, "x", 1, MSG_ZEROCOPY), 1) << "without SO_ZEROCOPY it means nothing";
+  char c;
+  EXPECT_EQ(recv(client, &c, 1, MSG_OOB), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(recv(client, &c, 1, MSG_ERRQUEUE), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_EQ(recv(client, &c, 1, MSG_DONTWAIT), -1);
+  EXPECT_EQ(errno, EAGAIN);
+}
+
+TEST_F(Wrappers, SoErrorCompletesAConnect) {
+  start_connect();
+  served = accept(listener, nullptr, nullptr);
+  EXPECT_EQ(int_option(client, SOL_SOCKET, SO_ERROR), 0);
+  EXPECT_EQ(engine.completed, 1);
+  EXPECT_FALSE(engine.waited);
+  EXPECT_EQ(write(client, "x", 1), 1);
+  EXPECT_EQ(raw_read(served), inverted("x"));
+}
+
+TEST_F(Wrappers, ASecondConnectCompletesTheFirst) {
+  start_connect();
+  served = accept(listener, nullptr, nullptr);
+  EXPECT_TRUE(connect(client, where(), sizeof(address)) == 0 || errno == EISCONN);
+  EXPECT_EQ(engine.completed, 1);
+  EXPECT_EQ(connect(client, where(), sizeof(address)), -1);
+  EXPECT_EQ(errno, EISCONN);
+  EXPECT_EQ(engine.completed, 1);
+}
+
+TEST_F(Wrappers, TheFirstWriteCompletesAConnect) {
+  start_connect();
+  served = accept(listener, nullptr, nullptr);
+  EXPECT_EQ(write(client, "x", 1), 1);
+  EXPECT_EQ(engine.completed, 1);
+  EXPECT_EQ(raw_read(served), inverted("x"));
+}
+
+TEST_F(Wrappers, PollersCompleteAConnect) {
+  start_connect();
+  pollfd p{client, POLLOUT, 0};
+  EXPECT_EQ(poll(&p, 1, 1000), 1);
+  EXPECT_EQ(engine.completed, 1);
+}
+
+TEST_F(Wrappers, SelectCompletesAConnect) {
+  start_connect();
+  fd_set writers;
+  FD_ZERO(&writers);
+  FD_SET(client, &writers);
+  timeval timeout{1, 0};
+  EXPECT_EQ(select(client + 1, nullptr, &writers, nullptr, &timeout), 1);
+  EXPECT_TRUE(FD_ISSET(client, &writers));
+  EXPECT_EQ(engine.completed, 1);
+}
+
+TEST_F(Wrappers, EpollCompletesAConnect) {
+  start_connect();
+  const int set = epoll_create1(0);
+  epoll_event event{.events = EPOLLOUT, .data = {.u64 = 99}};
+  ASSERT_EQ(epoll_ctl(set, EPOLL_CTL_ADD, client, &event), 0);
+  EXPECT_EQ(epoll_wait(set, &event, 1, 1000), 1);
+  EXPECT_EQ(event.data.u64, 99u);
+  EXPECT_EQ(engine.completed, 1);
+  close(set);
+}
+
+TEST_F(Wrappers, ARefusedConnectLeavesAnOrdinarySocket) {
+  policy.is_active = true;
+  policy.connect = Mode::kProved;
+  client = socket(AF_INET, SOCK_STREAM, 0);
+  EXPECT_EQ(connect(client, where(), sizeof(address)), -1);
+  EXPECT_EQ(errno, ECONNREFUSED);
+  EXPECT_EQ(engine.opened, 0);
+  connect_pair();
+}
+
+TEST_F(Wrappers, ARefusedNonBlockingConnectGivesTheStreamUp) {
+  policy.is_active = true;
+  policy.connect = Mode::kProved;
+  client = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+  connect(client, where(), sizeof(address));
+  pollfd p{client, POLLOUT, 0};
+  EXPECT_EQ(poll(&p, 1, 1000), 1);
+  EXPECT_EQ(int_option(client, SOL_SOCKET, SO_ERROR), ECONNREFUSED);
+  EXPECT_EQ(engine.opened, engine.released);
+}
+
+TEST_F(Wrappers, TheLastWordMayBePlain) {
+  policy.is_active = true;
+  policy.connect = Mode::kProved;
+  policy.established = Mode::kPlain;
+  ASSERT_EQ(listen(listener, 5), 0);
+  client = socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_EQ(connect(client, where(), sizeof(address)), 0);
+  served = accept(listener, nullptr, nullptr);
+  EXPECT_EQ(engine.released, 1);
+  EXPECT_EQ(write(client, "x", 1), 1);
+  EXPECT_EQ(raw_read(served), "x");
+  ddp_status status{};
+  socklen_t length = sizeof(status);
+  ASSERT_EQ(getsockopt(client, SOL_DDP, DDP_STATUS, &status, &length), 0);
+  EXPECT_EQ(status.mode, unsigned{DDP_MODE_OFF});
+  EXPECT_STREQ(status.reason, "as the test says after all");
+}
+
+TEST_F(Wrappers, AFullEngineFailsAProvedConnection) {
+  engine.is_full = true;
+  policy.is_active = true;
+  policy.connect = Mode::kProved;
+  ASSERT_EQ(listen(listener, 5), 0);
+  client = socket(AF_INET, SOCK_STREAM, 0);
+  EXPECT_EQ(connect(client, where(), sizeof(address)), -1);
+  EXPECT_EQ(errno, ENOBUFS);
+}
+
+TEST_F(Wrappers, APlainPeerFoundLaterIsServedByLibc) {
+  connect_pair();
+  engine.finds_plain_peer = true;
+  EXPECT_EQ(write(client, "plain", 5), 5);
+  EXPECT_EQ(raw_read(served), "plain");
+  EXPECT_EQ(engine.released, 1);
+  engine.finds_plain_peer = false;
+  EXPECT_EQ(write(client, "still", 5), 5);
+  EXPECT_EQ(raw_read(served), "still");
+}
+
+TEST_F(Wrappers, DuplicatesShareTheStreamAndTheLastCloseReleasesIt) {
+  connect_pair();
+  const int spare = open("/dev/null", O_RDONLY);
+  const int copies[] = {dup(client), fcntl(client, F_DUPFD, 50), fcntl(client, F_DUPFD_CLOEXEC, 50),
+                        dup2(client, spare), dup3(client, 77, O_CLOEXEC)};
+  for (int copy : copies) {
+    ASSERT_EQ(write(copy, "x", 1), 1);
+    EXPECT_EQ(raw_read(served), inverted("x"));
+  }
+  for (int copy : copies) close(copy);
+  EXPECT_EQ(engine.released, 0);
+  close(client);
+  EXPECT_EQ(engine.released, 1);
+  client = -1;
+}
+
+TEST_F(Wrappers, Dup2OntoAStreamReleasesIt) {
+  connect_pair();
+  EXPECT_EQ(dup2(-1, client), -1);
+  EXPECT_EQ(engine.released, 0);
+  const int null = open("/dev/null", O_RDWR);
+  EXPECT_EQ(dup2(null, client), client);
+  EXPECT_EQ(engine.released, 1);
+  EXPECT_EQ(write(client, "x", 1), 1);
+  close(null);
+}
+
+TEST_F(Wrappers, CloseRangeReleases) {
+  connect_pair();
+  const int high = fcntl(client, F_DUPFD, 200);
+  close(client);
+  client = -1;
+  EXPECT_EQ(close_range(200, ~0u, CLOSE_RANGE_CLOEXEC), 0);
+  EXPECT_EQ(write(high, "x", 1), 1);
+  EXPECT_EQ(close_range(200, ~0u, 0), 0);
+  EXPECT_EQ(engine.released, 1);
+  EXPECT_FALSE(is_ours(high));
+}
+
+TEST_F(Wrappers, ClosedBehindOurBack) {
+  connect_pair();
+  syscall(SYS_close, client);
+  const int file = static_cast<int>(syscall(SYS_openat, AT_FDCWD, "/dev/zero", O_RDWR));
+  ASSERT_EQ(file, client);
+  char c = 'x';
+  EXPECT_EQ(read(file, &c, 1), 1);
+  EXPECT_EQ(c, '\0');
+  EXPECT_FALSE(is_ours(file));
+}
+
+TEST_F(Wrappers, ASocketThatTakesAStaleNumberIsFresh) {
+  connect_pair();
+  syscall(SYS_close, client);
+  const int next = socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_EQ(next, client);
+  EXPECT_FALSE(is_ours(next));
+}
+
+TEST_F(Wrappers, AForkedChildHasTheStreamToo) {
+  connect_pair();
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool is_right =
+        write(client, "child", 5) == 5 && close(client) == 0 && engine.released == 1;
+    _exit(is_right ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(raw_read(served), inverted("child"));
+  EXPECT_EQ(engine.released, 0);
+  EXPECT_EQ(write(client, "parent", 6), 6);
+  EXPECT_EQ(raw_read(served), inverted("parent"));
+}
+
+[[gnu::noinline]] pid_t close_in_vfork_child(int fd) {
+  const pid_t child = vfork();
+  if (child == 0) {
+    close(fd);
+    _exit(0);
+  }
+  return child;
+}
+
+TEST_F(Wrappers, AVforkChildLeavesTheTableAlone) {
+  connect_pair();
+  waitpid(close_in_vfork_child(client), nullptr, 0);
+  EXPECT_EQ(engine.released, 0);
+  EXPECT_EQ(write(client, "x", 1), 1);
+  EXPECT_EQ(raw_read(served), inverted("x"));
+}
+
+TEST_F(Wrappers, AVforkChildOfAForkedChildLeavesItsTableAlone) {
+  connect_pair();
+  const pid_t child = fork();
+  if (child == 0) {
+    waitpid(close_in_vfork_child(client), nullptr, 0);
+    const bool is_right = engine.released == 0 && write(client, "x", 1) == 1;
+    _exit(is_right ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(raw_read(served), inverted("x"));
+}
+
+TEST_F(Wrappers, CloseDuringAReadReleasesAfterIt) {
+  connect_pair();
+  std::thread reader([&] {
+    char c;
+    EXPECT_EQ(read(served, &c, 1), 1);
+    EXPECT_EQ(c, 'x');
+  });
+  std::this_thread::sleep_for(50ms);
+  close(served);
+  EXPECT_EQ(engine.released, 0);
+  EXPECT_EQ(write(client, "x", 1), 1);
+  reader.join();
+  EXPECT_EQ(engine.released, 1);
+  served = -1;
+}
+
+TEST_F(Wrappers, FionreadCountsPayload) {
+  connect_pair();
+  int bytes = 0;
+  EXPECT_EQ(ioctl(client, FIONREAD, &bytes), 0);
+  EXPECT_EQ(bytes, 1000);
+}
+
+TEST_F(Wrappers, PollOfABlockingSocketWithdrawsPartOfAnFpdu) {
+  connect_pair();
+  raw_write(served, "x");
+  engine.unready = 2;
+  pollfd p{client, POLLIN, 0};
+  EXPECT_EQ(poll(&p, 1, 0), 0);
+  EXPECT_EQ(p.revents, 0);
+  EXPECT_EQ(poll(&p, 1, 1000), 1) << "asks the kernel again";
+  EXPECT_EQ(p.revents, POLLIN);
+  EXPECT_EQ(engine.unready, 0);
+  const timespec second{1, 0};
+  engine.unready = 1;
+  EXPECT_EQ(ppoll(&p, 1, &second, nullptr), 1);
+  EXPECT_EQ(engine.unready, 0);
+}
+
+TEST_F(Wrappers, PollOfANonBlockingSocketIsTheKernels) {
+  connect_pair();
+  raw_write(served, "x");
+  engine.unready = 1;
+  int on = 1;
+  ioctl(client, FIONBIO, &on);
+  pollfd p{client, POLLIN, 0};
+  EXPECT_EQ(poll(&p, 1, 0), 1);
+  fcntl(client, F_SETFL, 0);
+  EXPECT_EQ(poll(&p, 1, 0), 0);
+}
+
+TEST_F(Wrappers, SelectWithdrawsAndKeepsTheOthers) {
+  connect_pair();
+  raw_write(served, "x");
+  engine.unready = 1;
+  fd_set readers, writers;
+  const auto ask = [&] {
+    FD_ZERO(&readers);
+    FD_ZERO(&writers);
+    FD_SET(client, &readers);
+    FD_SET(client, &writers);
+    timeval timeout{1, 0};
+    return select(client + 1, &readers, &writers, nullptr, &timeout);
+  };
+  EXPECT_EQ(ask(), 1);
+  EXPECT_FALSE(FD_ISSET(client, &readers));
+  EXPECT_TRUE(FD_ISSET(client, &writers));
+  EXPECT_EQ(ask(), 2);
+  FD_CLR(client, &writers);
+  engine.unready = 1;
+  const timespec second{1, 0};
+  EXPECT_EQ(pselect(client + 1, &readers, nullptr, nullptr, &second, nullptr), 1);
+  EXPECT_TRUE(FD_ISSET(client, &readers));
+}
+
+TEST_F(Wrappers, EpollWithdrawsLevelTriggeredReportsOnly) {
+  connect_pair();
+  raw_write(served, "x");
+  const int set = epoll_create1(0);
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = 42}};
+  epoll_ctl(set, EPOLL_CTL_ADD, client, &event);
+  engine.unready = 1;
+  EXPECT_EQ(epoll_wait(set, &event, 1, 0), 0);
+  EXPECT_EQ(epoll_wait(set, &event, 1, 0), 1);
+  event = {.events = EPOLLIN | EPOLLET, .data = {.u64 = 42}};
+  epoll_ctl(set, EPOLL_CTL_MOD, client, &event);
+  engine.unready = 1;
+  EXPECT_EQ(epoll_pwait(set, &event, 1, 0, nullptr), 1);
+  close(set);
+}
+
+TEST_F(Wrappers, SendfileMovesTheOffsetByWhatWasSent) {
+  connect_pair();
+  char path[] = "/tmp/shim_sendfile_XXXXXX";
+  const int file = mkstemp(path);
+  unlink(path);
+  ASSERT_EQ(write(file, "0123456789", 10), 10);
+  off_t offset = 2;
+  EXPECT_EQ(sendfile(client, file, &offset, 5), 5);
+  EXPECT_EQ(offset, 7);
+  EXPECT_EQ(lseek(file, 0, SEEK_CUR), 10) << "with an offset the file's own stays";
+  EXPECT_EQ(raw_read(served), inverted("23456"));
+  lseek(file, 8, SEEK_SET);
+  EXPECT_EQ(sendfile(client, file, nullptr, 100), 2);
+  EXPECT_EQ(lseek(file, 0, SEEK_CUR), 10);
+  EXPECT_EQ(raw_read(served), inverted("89"));
+  EXPECT_EQ(sendfile(client, file, nullptr, 100), 0);
+  int pipes[2];
+  ASSERT_EQ(pipe(pipes), 0);
+  EXPECT_EQ(sendfile(client, pipes[0], nullptr, 1), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(splice(pipes[0], nullptr, client, nullptr, 1, SPLICE_F_NONBLOCK), -1);
+  EXPECT_EQ(errno, EINVAL);
+  for (int fd : {file, pipes[0], pipes[1]}) close(fd);
+}
+
+TEST_F(Wrappers, OptionsThatWouldBreakFramingAreRefused) {
+  connect_pair();
+  const int one = 1;
+  for (int name : {TCP_REPAIR, TCP_INQ}) {
+    EXPECT_EQ(setsockopt(client, IPPROTO_TCP, name, &one, sizeof(one)), -1);
+    EXPECT_EQ(errno, ENOPROTOOPT);
+  }
+  EXPECT_EQ(setsockopt(client, IPPROTO_TCP, TCP_ULP, "tls", 3), -1);
+  EXPECT_EQ(errno, ENOPROTOOPT);
+  EXPECT_EQ(setsockopt(client, SOL_SOCKET, SO_ZEROCOPY, &one, sizeof(one)), -1);
+  EXPECT_EQ(errno, ENOPROTOOPT);
+  EXPECT_EQ(setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)), 0);
+}
+
+TEST_F(Wrappers, LowWaterCountsPayloadAndReadsBack) {
+  connect_pair();
+  const int bytes = 100, negative = -1;
+  EXPECT_EQ(setsockopt(client, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes)), 0);
+  EXPECT_EQ(int_option(client, SOL_SOCKET, SO_RCVLOWAT), 100);
+  int kernels = 0;
+  socklen_t length = sizeof(kernels);
+  syscall(SYS_getsockopt, client, SOL_SOCKET, SO_RCVLOWAT, &kernels, &length);
+  EXPECT_EQ(kernels, 1);
+  setsockopt(client, SOL_SOCKET, SO_RCVLOWAT, &negative, sizeof(negative));
+  EXPECT_EQ(int_option(client, SOL_SOCKET, SO_RCVLOWAT), INT_MAX);
+}
+
+TEST_F(Wrappers, AWishChoosesAConnection) {
+  const int mode = DDP_MODE_STREAM;
+  ASSERT_EQ(setsockopt(listener, SOL_DDP, DDP_MODE, &mode, sizeof(mode)), 0);
+  ASSERT_EQ(listen(listener, 5), 0);
+  EXPECT_EQ(policy.listeners, 1);
+  client = socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_EQ(setsockopt(client, SOL_DDP, DDP_MODE, &mode, sizeof(mode)), 0);
+  EXPECT_EQ(int_option(client, SOL_DDP, DDP_MODE), DDP_MODE_STREAM);
+  ASSERT_EQ(connect(client, where(), sizeof(address)), 0);
+  served = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK);
+  EXPECT_EQ(engine.opened, 2);
+  ddp_status status{};
+  socklen_t length = sizeof(status);
+  ASSERT_EQ(getsockopt(client, SOL_DDP, DDP_STATUS, &status, &length), 0);
+  EXPECT_EQ(length, sizeof(status));
+  EXPECT_EQ(status.mode, unsigned{DDP_MODE_STREAM});
+  EXPECT_EQ(status.role, unsigned{DDP_ROLE_INITIATOR});
+  EXPECT_STREQ(status.engine, "user");
+  EXPECT_STREQ(status.reason, "as the test says");
+  EXPECT_EQ(status.mpa_revision, 2u);
+  const int off = DDP_MODE_OFF;
+  EXPECT_EQ(setsockopt(client, SOL_DDP, DDP_MODE, &off, sizeof(off)), -1);
+  EXPECT_EQ(errno, EISCONN);
+  EXPECT_EQ(setsockopt(client, SOL_DDP, DDP_MODE, &mode, sizeof(mode)), -1);
+  EXPECT_EQ(errno, EALREADY);
+  close(listener);
+  listener = -1;
+  EXPECT_EQ(policy.listeners, 0);
+}
+
+TEST_F(Wrappers, AWishOnAListenerComesAndGoes) {
+  ASSERT_EQ(listen(listener, 5), 0);
+  EXPECT_EQ(policy.listeners, 0);
+  const int stream = DDP_MODE_STREAM, off = DDP_MODE_OFF;
+  ASSERT_EQ(setsockopt(listener, SOL_DDP, DDP_MODE, &stream, sizeof(stream)), 0);
+  EXPECT_EQ(policy.listeners, 1);
+  ASSERT_EQ(setsockopt(listener, SOL_DDP, DDP_MODE, &off, sizeof(off)), 0);
+  EXPECT_EQ(policy.listeners, 0);
+}
+
+TEST_F(Wrappers, UpgradeTakesTheRoleFromHowTheSocketCameToBe) {
+  ASSERT_EQ(listen(listener, 5), 0);
+  client = socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_EQ(connect(client, where(), sizeof(address)), 0);
+  served = accept(listener, nullptr, nullptr);
+  ddp_status status{};
+  socklen_t length = sizeof(status);
+  ASSERT_EQ(getsockopt(client, SOL_DDP, DDP_STATUS, &status, &length), 0);
+  EXPECT_STREQ(status.reason, "nothing asked for DDPMODE");
+  const int mode = DDP_MODE_STREAM;
+  ASSERT_EQ(setsockopt(served, SOL_DDP, DDP_MODE, &mode, sizeof(mode)), 0);
+  EXPECT_EQ(engine.completed, 0);
+  ASSERT_EQ(setsockopt(client, SOL_DDP, DDP_MODE, &mode, sizeof(mode)), 0);
+  EXPECT_EQ(engine.completed, 1);
+  EXPECT_EQ(write(client, "x", 1), 1);
+  EXPECT_EQ(raw_read(served), inverted("x"));
+}
+
+TEST_F(Wrappers, DdpOptionsRefuseWhatTheyMust) {
+  const int message = DDP_MODE_MESSAGE, unknown = 9, stream = DDP_MODE_STREAM;
+  const auto set = [](int fd, int name, const void* value, socklen_t length) {
+    return setsockopt(fd, SOL_DDP, name, value, length) == 0 ? 0 : errno;
+  };
+  EXPECT_EQ(set(listener, DDP_MODE, &message, sizeof(message)), EOPNOTSUPP);
+  EXPECT_EQ(set(listener, DDP_MODE, &unknown, sizeof(unknown)), EINVAL);
+  EXPECT_EQ(set(listener, DDP_MODE, &stream, 1), EINVAL);
+  EXPECT_EQ(set(listener, DDP_ENGINE, "warp", 5), EINVAL);
+  EXPECT_EQ(set(listener, DDP_ENGINE, "user", 5), 0);
+  EXPECT_EQ(set(listener, 99, &stream, sizeof(stream)), ENOPROTOOPT);
+  EXPECT_EQ(set(STDIN_FILENO, DDP_MODE, &stream, sizeof(stream)), EOPNOTSUPP);
+  ddp_status status;
+  socklen_t length = sizeof(status);
+  EXPECT_EQ(getsockopt(listener, SOL_DDP, DDP_STATUS, &status, &length), -1);
+  EXPECT_EQ(errno, ENOTCONN);
+}
+
+}  // namespace
+}  // namespace ddpsock::shim
