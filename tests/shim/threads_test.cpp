@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Threads that share a socket.
+#include <poll.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "tcp.h"
+
+namespace ddpsock::shim_tests {
+namespace {
+
+class Threads : public TcpTest {
+ protected:
+  Pair pair_ = connected_pair();
+  const int client_ = pair_.client.get();
+  const int server_ = pair_.server.get();
+};
+
+TEST_F(Threads, OneWaitsInRecvAnotherSends) {
+  std::jthread reader([&] { EXPECT_EQ(recv_exactly(client_, 4), "pong"); });
+  sleep_ms(30);
+  send_all(client_, "ping");
+  EXPECT_EQ(recv_exactly(server_, 4), "ping");
+  send_all(server_, "pong");
+}
+
+TEST_F(Threads, OneWaitsInSendAnotherReceives) {
+  const std::string bytes = pattern(16 * 1024 * 1024);
+  std::jthread writer([&] { send_all(client_, bytes); });
+  sleep_ms(30);
+  send_all(server_, "early answer");
+  EXPECT_EQ(recv_exactly(client_, 12), "early answer");
+  EXPECT_EQ(recv_exactly(server_, bytes.size()), bytes);
+}
+
+TEST_F(Threads, ShutdownWakesABlockedRecv) {
+  for (const int how : {SHUT_RD, SHUT_RDWR}) {
+    pair_ = connected_pair();
+    std::jthread waker([&] {
+      sleep_ms(30);
+      EXPECT_EQ(shutdown(pair_.server.get(), how), 0);
+    });
+    char byte;
+    EXPECT_EQ(recv(pair_.server.get(), &byte, 1, 0), 0);
+  }
+}
+
+TEST_F(Threads, ShutdownWakesABlockedPoll) {
+  std::jthread waker([&] {
+    sleep_ms(30);
+    shutdown(server_, SHUT_RD);
+  });
+  pollfd one{server_, POLLIN, 0};
+  EXPECT_EQ(poll(&one, 1, 3000), 1);
+}
+
+TEST_F(Threads, ShutdownWakesABlockedSend) {
+  fill_until_refused(client_, 1);
+  std::jthread waker([&] {
+    sleep_ms(30);
+    shutdown(client_, SHUT_RDWR);
+  });
+  const std::string bytes = pattern(1'000'000);
+  ssize_t sent = 0;
+  while (sent >= 0) sent = send(client_, bytes.data(), bytes.size(), 0);
+  EXPECT_EQ(errno, EPIPE);
+}
+
+TEST_F(Threads, PeersCloseWakesABlockedRecv) {
+  std::jthread waker([&] {
+    sleep_ms(30);
+    pair_.client.close();
+  });
+  char byte;
+  EXPECT_EQ(recv(server_, &byte, 1, 0), 0);
+}
+
+// Messages carry their writer and number; a write that fits the buffers is not cut by another's.
+TEST_F(Threads, SmallWritesOfSeveralThreadsDoNotInterleave) {
+  constexpr size_t kSize = 512, kMessages = 2000, kWriters = 3;
+  std::vector<std::jthread> writers;
+  for (size_t writer = 0; writer < kWriters; ++writer)
+    writers.emplace_back([&, writer] {
+      const std::string message(kSize, static_cast<char>('a' + writer));
+      for (size_t number = 0; number < kMessages; ++number) {
+        if (number % 2) {
+          EXPECT_EQ(send(client_, message.data(), kSize, 0), ssize_t{kSize});
+        } else {
+          iovec parts[] = {{const_cast<char*>(message.data()), 100},
+                           {const_cast<char*>(message.data()), kSize - 100}};
+          EXPECT_EQ(writev(client_, parts, 2), ssize_t{kSize});
+        }
+      }
+    });
+  std::map<char, size_t> counts;
+  for (size_t number = 0; number < kMessages * kWriters; ++number) {
+    const std::string message = recv_exactly(server_, kSize);
+    ASSERT_EQ(message.find_first_not_of(message[0]), std::string::npos) << "message " << number;
+    ++counts[message[0]];
+  }
+  for (const auto& [writer, count] : counts) EXPECT_EQ(count, kMessages) << writer;
+}
+
+// Each reader takes whole records; together they take every record once.
+TEST_F(Threads, TwoReadersTakeEverythingOnce) {
+  constexpr size_t kSize = 64;
+  constexpr uint32_t kRecords = 20'000;
+  std::atomic<uint64_t> sum{0}, count{0};
+  auto reader = [&] {
+    uint32_t record[kSize / sizeof(uint32_t)];
+    while (recv(server_, record, kSize, MSG_WAITALL) == ssize_t{kSize}) {
+      sum += record[0];
+      ++count;
+    }
+  };
+  {
+    std::jthread first(reader), second(reader);
+    std::string all;
+    for (uint32_t number = 0; number < kRecords; ++number) {
+      uint32_t record[kSize / sizeof(uint32_t)] = {number};
+      all.append(reinterpret_cast<const char*>(record), kSize);
+    }
+    send_all(client_, all);
+    EXPECT_EQ(shutdown(client_, SHUT_WR), 0);
+  }
+  EXPECT_EQ(count, kRecords);
+  EXPECT_EQ(sum, uint64_t{kRecords} * (kRecords - 1) / 2);
+}
+
+TEST_F(Threads, TwoBlockedReadersAreBothWokenByTheEnd) {
+  auto reader = [&] {
+    char byte;
+    EXPECT_EQ(recv(server_, &byte, 1, 0), 0);
+  };
+  std::jthread first(reader), second(reader);
+  sleep_ms(30);
+  EXPECT_EQ(shutdown(client_, SHUT_WR), 0);
+}
+
+TEST_F(Threads, EachOfManyAcceptsItsOwn) {
+  constexpr int kThreads = 4, kEach = 25;
+  const Listener listener = listen_loopback();
+  std::vector<std::jthread> servers, clients;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    servers.emplace_back([&] {
+      for (int number = 0; number < kEach; ++number) {
+        const Fd fd = accept_one(listener.fd.get());
+        send_all(fd.get(), recv_exactly(fd.get(), 100));
+      }
+    });
+    clients.emplace_back([&, thread] {
+      for (int number = 0; number < kEach; ++number) {
+        const std::string bytes = pattern(100, static_cast<uint32_t>(thread * 1000 + number));
+        const Fd fd = dial(listener.address);
+        send_all(fd.get(), bytes);
+        EXPECT_EQ(recv_exactly(fd.get(), 100), bytes);
+      }
+    });
+  }
+}
+
+// Numbers are closed and given out again while other threads use theirs.
+TEST_F(Threads, ChurnOfDescriptorNumbers) {
+  std::vector<std::jthread> threads;
+  for (uint32_t thread = 0; thread < 4; ++thread)
+    threads.emplace_back([thread] {
+      for (uint32_t round = 0; round < 100; ++round) {
+        const Pair pair = connected_pair();
+        const std::string bytes = pattern(1000, thread * 1000 + round);
+        send_all(pair.client.get(), bytes);
+        EXPECT_EQ(recv_exactly(pair.server.get(), 1000), bytes);
+        expect_alive(pair.client.get(), pair.server.get());
+      }
+    });
+}
+
+// A thread that waits in recv keeps its connection though the number is given to another socket
+// meanwhile, as OpenJDK closes.
+TEST_F(Threads, Dup2OverASocketInRecv) {
+  const Pair other = connected_pair();
+  shutdown(other.client.get(), SHUT_RDWR);
+  std::jthread reader([&] {
+    char byte;
+    EXPECT_EQ(recv(client_, &byte, 1, 0), 1) << "woken by the old connection's byte";
+  });
+  sleep_ms(30);
+  ASSERT_EQ(dup2(other.client.get(), client_), client_);
+  send_all(server_, "x");
+  reader.join();
+  char byte;
+  EXPECT_EQ(recv(client_, &byte, 1, 0), 0) << "the number is the other connection now";
+}
+
+}  // namespace
+}  // namespace ddpsock::shim_tests
