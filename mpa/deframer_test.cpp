@@ -279,7 +279,7 @@ TEST(Deframer, NoFlippedBitIsDelivered) {
 
 TEST(Deframer, GoldenVectors) {
   for (const auto& v : vectors::read("mpa.txt")) {
-    if (v.kind() != "fpdu" && v.kind() != "fpdu-stream-with-markers") continue;
+    if (v.kind() != "fpdu" && v.kind() != "fpdu-with-markers") continue;
     SCOPED_TRACE(v.name());
     Receiver receiver(make_deframer({.has_markers = v.kind() != "fpdu"}));
     receiver.feed(v.bytes());

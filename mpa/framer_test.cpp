@@ -81,7 +81,7 @@ Sent frame(GatherFramer& framer, const Octets& ulpdu, size_t cut, bool has_marke
 
 TEST(GatherFramer, GoldenVectors) {
   for (const auto& v : vectors::read("mpa.txt")) {
-    if (v.kind() != "fpdu" && v.kind() != "fpdu-stream-with-markers") continue;
+    if (v.kind() != "fpdu" && v.kind() != "fpdu-with-markers") continue;
     SCOPED_TRACE(v.name());
     const bool has_markers = v.kind() != "fpdu";
     GatherFramer framer(true, has_markers);

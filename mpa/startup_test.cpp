@@ -21,6 +21,8 @@ constexpr Time kStart{1'000'000};
 
 static_assert(std::is_trivially_copyable_v<Initiator>);
 static_assert(std::is_trivially_copyable_v<Responder>);
+// Trap 13: what a half-open connection may cost.
+static_assert(sizeof(Initiator) < 2048 && sizeof(Responder) < 2048);
 
 PrivateData private_data(std::string_view text) {
   return *PrivateData::from({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
@@ -513,6 +515,19 @@ TEST(Startup, Trap1PrivateDataThatDoesNotFit) {
   ASSERT_TRUE(responder.has_request()) << "the ULP may try again with less";
   acceptance.private_data = *PrivateData::from(Octets(508, 1));
   EXPECT_TRUE(responder.accept(acceptance, kStart));
+}
+
+// Trap 12: private data is exactly the ULP's, without the enhanced words; irdma hands four stray
+// octets on, which ours cannot help, so data on the wire delimits itself.
+TEST(Startup, Trap12PrivateDataIsWithoutTheEnhancedWords) {
+  StartupFrame reply = enhanced_reply({.ird = 0x0102, .ord = 0x0304});
+  const Octets data{9, 8, 7};
+  reply.private_data = data;
+  InitiatorConfig config;
+  config.max_ird = 0x1000;
+  const Initiator initiator = answered(config, reply);
+  ASSERT_EQ(initiator.state(), StartupState::kAgreed);
+  EXPECT_EQ(octets_of(initiator.agreement().private_data), data);
 }
 
 // --- Time and ends.
