@@ -63,8 +63,9 @@ class Forwarder {
   Forwarder(int from, int to, uint32_t seed, size_t largest_piece)
       : from_(from), to_(to), random_(seed), largest_(largest_piece) {}
   bool is_done() const { return is_done_; }
+  void allow(int64_t count) { allowed_ = count; }
   pollfd wanted() const {
-    if (is_done_) return {-1, 0, 0};
+    if (is_done_ || allowed_ == 0) return {-1, 0, 0};
     return held_ == at_ ? pollfd{from_, POLLIN, 0} : pollfd{to_, POLLOUT, 0};
   }
   void advance() { held_ == at_ ? take() : give(); }
@@ -80,22 +81,32 @@ class Forwarder {
     is_done_ = true;
   }
   void give() {
-    const size_t piece = random_size(random_, 1, held_ - at_);
+    const size_t most = std::min(held_ - at_, static_cast<size_t>(allowed_));
+    const size_t piece = random_size(random_, 1, most);
     const long sent =
         syscall(SYS_sendto, to_, buffer_.data() + at_, piece, MSG_NOSIGNAL, nullptr, 0);
     if (sent < 0) raw_exit();
     at_ += static_cast<size_t>(sent);
+    allowed_ -= sent;
   }
 
   int from_, to_;
   std::mt19937 random_;
   size_t largest_;
+  int64_t allowed_ = int64_t{1} << 60;
   std::array<char, 16 * 1024> buffer_{};
   size_t held_ = 0, at_ = 0;
   bool is_done_ = false;
 };
 
-[[noreturn]] void serve_relay(int listener, const sockaddr_in& target, uint32_t seed,
+void obey(int channel, Forwarder& way) {
+  int64_t allowed = 0;
+  if (syscall(SYS_read, channel, &allowed, sizeof allowed) != sizeof allowed) raw_exit();
+  way.allow(allowed);
+  syscall(SYS_write, channel, "k", 1);
+}
+
+[[noreturn]] void serve_relay(int listener, int channel, const sockaddr_in& target, uint32_t seed,
                               size_t largest_piece) {
   const int near = static_cast<int>(syscall(SYS_accept4, listener, nullptr, nullptr, 0));
   const int far = raw_socket();
@@ -103,8 +114,12 @@ class Forwarder {
   std::array<Forwarder, 2> ways{Forwarder(near, far, seed, largest_piece),
                                 Forwarder(far, near, seed + 1, largest_piece)};
   while (!ways[0].is_done() || !ways[1].is_done()) {
-    std::array<pollfd, 2> wanted{ways[0].wanted(), ways[1].wanted()};
+    std::array<pollfd, 3> wanted{ways[0].wanted(), ways[1].wanted(), pollfd{channel, POLLIN, 0}};
     syscall(SYS_ppoll, wanted.data(), wanted.size(), nullptr, nullptr, 0);
+    if (wanted[2].revents != 0) {
+      obey(channel, ways[0]);
+      continue;
+    }
     for (size_t way = 0; way < ways.size(); ++way)
       if (wanted[way].revents != 0) ways[way].advance();
   }
@@ -170,6 +185,8 @@ uint32_t KernelWatcher::wait(const KernelEpoll& epoll, int milliseconds) const {
 }
 
 Relay::Relay(const sockaddr_in& target, uint32_t seed, size_t largest_piece) {
+  int ends[2];
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
   Fd listener(raw_socket());
   address_.sin_family = AF_INET;
   address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -181,12 +198,21 @@ Relay::Relay(const sockaddr_in& target, uint32_t seed, size_t largest_piece) {
   pid_ = fork();
   if (pid_ == 0) {
     alarm(kProcessSeconds);
-    serve_relay(listener.get(), target, seed, largest_piece);
+    syscall(SYS_close, ends[0]);
+    serve_relay(listener.get(), ends[1], target, seed, largest_piece);
   }
+  ::close(ends[1]);
+  channel_ = Fd(ends[0]);
 }
 
 Relay::~Relay() {
   reap(pid_);
+}
+
+void Relay::allow(int64_t count) const {
+  char done;
+  EXPECT_EQ(write(channel_.get(), &count, sizeof count), ssize_t{sizeof count});
+  EXPECT_EQ(read(channel_.get(), &done, 1), 1);
 }
 
 }  // namespace ddpsock::shim_tests

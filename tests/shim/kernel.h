@@ -52,7 +52,7 @@ class KernelWatcher {
 
 // A process that forwards the bytes of one connection between a port and `target`, by raw system
 // calls, in random small pieces and with small socket buffers, so that nothing arrives as it was
-// sent. Ends, when both directions ended.
+// sent. Ends when both directions ended.
 class Relay {
  public:
   Relay(const sockaddr_in& target, uint32_t seed, size_t largest_piece);
@@ -60,9 +60,14 @@ class Relay {
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
   const sockaddr_in& address() const { return address_; }
+  // From now on only `count` more bytes pass from the connecting side on; in force on return.
+  void allow(int64_t count) const;
+  void allow_all() const { allow(kUnlimited); }
 
  private:
+  static constexpr int64_t kUnlimited = int64_t{1} << 60;
   sockaddr_in address_{};
+  Fd channel_;
   pid_t pid_;
 };
 
