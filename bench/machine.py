@@ -13,6 +13,10 @@ PEER = BUILD / "bench" / "stream_peer"
 CALLS = BUILD / "bench" / "passthrough_calls"
 
 
+def has_product():
+    return LIBRARY.exists() and DDPRUN.exists()
+
+
 def relative(path):
     return path.relative_to(ROOT)
 

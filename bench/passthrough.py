@@ -28,8 +28,8 @@ WAYS = [pair.PRELOADED, pair.PLAIN]
 
 
 def measure(args):
-    if not machine.LIBRARY.exists():
-        print(f"{machine.relative(machine.LIBRARY)} is missing: nothing to measure")
+    if not machine.has_product():
+        print(f"{machine.relative(machine.LIBRARY)} or ddprun is missing: nothing to measure")
         return [], {}
     samples = {}
     found = [*time_calls(samples), *time_load(samples), *compare_system_calls(args, samples), *time_redis(samples)]

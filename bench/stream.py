@@ -58,9 +58,9 @@ def all_cases():
 
 def measure(args):
     cases = [c for c in all_cases() if args.only in c.name]
-    has_ddp = machine.DDPRUN.exists()
+    has_ddp = machine.has_product()
     if not has_ddp:
-        print(f"{machine.relative(machine.DDPRUN)} is missing: plain TCP only, nothing to compare")
+        print(f"{machine.relative(machine.LIBRARY)} or ddprun is missing: plain TCP only, nothing to compare")
     found, samples = [], {}
     for case in cases:
         ways = [w for w in case.ways if has_ddp or not w.prefix]

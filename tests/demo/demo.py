@@ -24,6 +24,7 @@ import table
 
 OUT = ROOT / "build" / "demo"
 DDPRUN = ROOT / "build" / "shim" / "ddprun"
+LIBRARY = ROOT / "build" / "shim" / "libddpsock.so"
 HEADER = ["program", "connections", "bytes", "FPDUs", "CRC checked", "malformed", "plain TCP", "DDP"]
 
 
@@ -130,8 +131,9 @@ def main():
     parser.add_argument("--plain-only", action="store_true", help="only time the programs over plain TCP")
     parser.add_argument("program", nargs="*", help="run only the programs whose name starts so")
     args = parser.parse_args()
-    if not args.plain_only and not DDPRUN.exists():
-        sys.exit(f"{DDPRUN.relative_to(ROOT)} is missing; run ./dev build")
+    for product in (DDPRUN, LIBRARY):
+        if not args.plain_only and not product.exists():
+            sys.exit(f"{product.relative_to(ROOT)} is missing; run ./dev build")
     OUT.mkdir(parents=True, exist_ok=True)
 
     chosen = [p for p in programs.PROGRAMS if not args.program or p.name.startswith(tuple(args.program))]
