@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What two ddpsock peers say to each other beyond RDMAP; see doc/stream-protocol.md. Valid C11 and
+ * C++.
+ *
+ * The hello is the private data of the MPA Request and Reply. It delimits itself, because some
+ * stacks deliver stray bytes after private data. Bytes beyond HELLO_SIZE are a later version's and
+ * ignored.
+ */
+#ifndef DDPSOCK_STREAM_FORMAT_H_
+#define DDPSOCK_STREAM_FORMAT_H_
+
+#define DDPSOCK_HELLO_MAGIC_OFFSET 0
+#define DDPSOCK_HELLO_MAGIC_SIZE 4
+#define DDPSOCK_HELLO_MAGIC 0x44445073u /* "DDPs" */
+#define DDPSOCK_HELLO_VERSION_OFFSET (DDPSOCK_HELLO_MAGIC_OFFSET + DDPSOCK_HELLO_MAGIC_SIZE)
+#define DDPSOCK_HELLO_LENGTH_OFFSET (DDPSOCK_HELLO_VERSION_OFFSET + 1) /* of the whole hello */
+#define DDPSOCK_HELLO_FEATURES_OFFSET (DDPSOCK_HELLO_LENGTH_OFFSET + 1)
+#define DDPSOCK_HELLO_MAX_PAYLOAD_OFFSET (DDPSOCK_HELLO_FEATURES_OFFSET + 2)
+#define DDPSOCK_HELLO_CREDITS_OFFSET (DDPSOCK_HELLO_MAX_PAYLOAD_OFFSET + 4)
+#define DDPSOCK_HELLO_HOST_OFFSET (DDPSOCK_HELLO_CREDITS_OFFSET + 4)
+#define DDPSOCK_HELLO_HOST_SIZE 16
+#define DDPSOCK_HELLO_SIZE (DDPSOCK_HELLO_HOST_OFFSET + DDPSOCK_HELLO_HOST_SIZE)
+
+#define DDPSOCK_HELLO_VERSION 1
+
+/* Feature bits. A peer uses one only if both sides offer it. */
+#define DDPSOCK_FEATURE_STREAM 0x0001u /* Sends carry a byte stream */
+
+/* Credits: 0 means that TCP's window is enough and Sends are never refused for want of a receive.
+ */
+#define DDPSOCK_CREDITS_UNLIMITED 0u
+
+#endif /* DDPSOCK_STREAM_FORMAT_H_ */
