@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "engine/user/arena.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "base/clock.h"
+#include "base/process.h"
+
+namespace ddpsock::engine {
+namespace {
+
+constexpr uint32_t kMaxRecords = 65536;
+constexpr uint32_t kMinRotation = 1024;
+constexpr uint32_t kMaxBlocks = kMaxRecords;  // so that no stream can take another's
+// Free blocks above this index give their pages back to the kernel.
+constexpr uint32_t kKeptBlocks = 64;
+constexpr int kForking = -1;  // a process slot promised to a child that has not run yet
+constexpr Duration kForkTakesAtMost = Duration::from_ms(60'000);
+
+std::atomic<Arena*> the_arena{nullptr};
+alignas(Arena) std::byte arena_storage[sizeof(Arena)];
+
+bool is_process_alive(int pid) {
+  return kill(pid, 0) == 0 || errno != ESRCH;
+}
+
+}  // namespace
+
+struct Arena::Shared {
+  std::atomic<uint32_t> record_cursor;
+  std::atomic<uint32_t> records_live;
+  std::atomic<uint32_t> rotation;
+  std::atomic<uint32_t> block_hint;
+  std::array<std::atomic<int>, HolderSet::kMax> processes;
+  std::array<std::atomic<int64_t>, HolderSet::kMax> forking_since;
+  std::array<RecordHead, kMaxRecords> heads;
+  std::array<std::atomic<uint8_t>, kMaxBlocks> block_used;
+};
+
+Arena::Arena(Shared* shared) : shared_(shared) {}
+
+Arena* Arena::create() {
+  // Address space may be limited (RLIMIT_AS): take what can be had, down to a sixteenth.
+  for (uint32_t shrink = 1; shrink <= 16; shrink *= 2) {
+    const uint32_t records = kMaxRecords / shrink;
+    const uint32_t blocks = kMaxBlocks / shrink;
+    const size_t head_size = (sizeof(Shared) + 4095) & ~size_t{4095};
+    const size_t size = head_size + records * kRecordSize + size_t{blocks} * kBlockSize;
+    void* p = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                   MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) continue;
+    auto* base = static_cast<uint8_t*>(p);
+    auto* arena = new (arena_storage) Arena(new (p) Shared);
+    arena->records_ = base + head_size;
+    arena->blocks_ = arena->records_ + records * kRecordSize;
+    arena->record_count_ = records;
+    arena->block_count_ = blocks;
+    arena->shared_->rotation.store(kMinRotation, std::memory_order_relaxed);
+    return arena;
+  }
+  return nullptr;
+}
+
+Arena* Arena::get() {
+  Arena* arena = the_arena.load(std::memory_order_acquire);
+  if (arena != nullptr) return arena;
+  // Two first sockets at once in two threads: one maps, the other waits. No lock survives the call.
+  static std::atomic<bool> is_creating{false};
+  while (is_creating.exchange(true, std::memory_order_acquire)) {
+    usleep(50);
+    if ((arena = the_arena.load(std::memory_order_acquire)) != nullptr) return arena;
+  }
+  arena = the_arena.load(std::memory_order_acquire);
+  if (arena == nullptr && base::process_init() && (arena = create()) != nullptr) {
+    pthread_atfork([] { Arena::get()->before_fork(); }, nullptr, [] { Arena::get()->in_child(); });
+    the_arena.store(arena, std::memory_order_release);
+  }
+  is_creating.store(false, std::memory_order_release);
+  return arena;
+}
+
+Arena::RecordHead* Arena::head(uint32_t i) {
+  return &shared_->heads[i];
+}
+
+uint32_t Arena::index_of(const void* record) const {
+  return static_cast<uint32_t>((static_cast<const uint8_t*>(record) - records_) /
+                               static_cast<ptrdiff_t>(kRecordSize));
+}
+
+uint32_t Arena::live_records() const {
+  return shared_->records_live.load(std::memory_order_relaxed);
+}
+
+// A slot in the table of processes, or kMax if 256 processes of this family are alive.
+uint32_t Arena::claim_process(int pid) {
+  for (uint32_t i = 0; i < HolderSet::kMax; ++i) {
+    int none = 0;
+    if (shared_->processes[i].compare_exchange_strong(none, pid)) return i;
+  }
+  return HolderSet::kMax;
+}
+
+uint32_t Arena::my_process() {
+  const uint32_t generation = base::process_generation();
+  if (process_generation_ != generation) {
+    process_index_ = claim_process(getpid());
+    process_generation_ = generation;
+  }
+  return process_index_;
+}
+
+void* Arena::allocate_record() {
+  const uint32_t me = my_process();
+  const uint32_t live = shared_->records_live.fetch_add(1, std::memory_order_relaxed) + 1;
+  uint32_t rotation = shared_->rotation.load(std::memory_order_relaxed);
+  if (live > rotation / 2 && rotation < record_count_) {
+    rotation = std::min(rotation * 2, record_count_);
+    shared_->rotation.store(rotation, std::memory_order_relaxed);
+  }
+  rotation = std::min(rotation, record_count_);
+  for (uint32_t tries = 0; tries < rotation; ++tries) {
+    const uint32_t i = shared_->record_cursor.fetch_add(1, std::memory_order_relaxed) % rotation;
+    uint32_t free = kFree;
+    if (!head(i)->state.compare_exchange_strong(free, kLive, std::memory_order_acq_rel)) continue;
+    // Process table full: nobody is noted as holder, so the record is never collected, only
+    // released.
+    if (me < HolderSet::kMax) head(i)->holders.add(me);
+    std::memset(record(i), 0, kRecordSize);
+    return record(i);
+  }
+  shared_->records_live.fetch_sub(1, std::memory_order_relaxed);
+  return nullptr;
+}
+
+bool Arena::release_record(void* rec) {
+  RecordHead* h = head(index_of(rec));
+  const uint32_t me = my_process();
+  if (me < HolderSet::kMax) h->holders.remove(me);
+  if (!h->holders.is_empty()) return false;
+  uint32_t live = kLive;
+  return h->state.compare_exchange_strong(live, kDying, std::memory_order_acq_rel);
+}
+
+void Arena::finish_release(void* rec) {
+  shared_->records_live.fetch_sub(1, std::memory_order_relaxed);
+  head(index_of(rec))->state.store(kFree, std::memory_order_release);
+}
+
+uint32_t Arena::allocate_block() {
+  // The block freed last is the one still in the cache.
+  const uint32_t hint = shared_->block_hint.load(std::memory_order_relaxed) % block_count_;
+  for (uint32_t tries = 0; tries < block_count_; ++tries) {
+    const uint32_t i = tries == 0 ? hint : tries - 1;
+    uint8_t free = 0;
+    if (shared_->block_used[i].load(std::memory_order_relaxed) != 0 ||
+        !shared_->block_used[i].compare_exchange_strong(free, 1, std::memory_order_acquire))
+      continue;
+    if (tries != 0) shared_->block_hint.store(i + 1, std::memory_order_relaxed);
+    return i + 1;
+  }
+  return kNoBlock;
+}
+
+void Arena::free_block(uint32_t block) {
+  const uint32_t i = block - 1;
+  if (i >= kKeptBlocks) {
+    // Best effort: without it the pages stay until the process family ends.
+    madvise(block_data(block), kBlockSize, MADV_REMOVE);
+  } else {
+    shared_->block_hint.store(i, std::memory_order_relaxed);
+  }
+  shared_->block_used[i].store(0, std::memory_order_release);
+}
+
+void Arena::before_fork() {
+  collect();
+  child_index_ = claim_process(kForking);
+  if (child_index_ == HolderSet::kMax) return;
+  shared_->forking_since[child_index_].store(base::now().ns);
+  const uint32_t me = my_process();
+  for (uint32_t i = 0; i < record_count_ && i < shared_->rotation.load(); ++i)
+    if (me < HolderSet::kMax && head(i)->holders.has(me)) head(i)->holders.add(child_index_);
+}
+
+void Arena::in_child() {
+  process_index_ = child_index_;
+  process_generation_ = base::process_generation();
+  if (child_index_ < HolderSet::kMax) shared_->processes[child_index_].store(getpid());
+}
+
+void Arena::collect() {
+  for (uint32_t p = 0; p < HolderSet::kMax; ++p) {
+    int pid = shared_->processes[p].load(std::memory_order_acquire);
+    const bool is_dead =
+        pid == kForking ? base::now() - Time{shared_->forking_since[p].load()} > kForkTakesAtMost
+                        : pid > 0 && !is_process_alive(pid);
+    if (!is_dead) continue;
+    for (uint32_t i = 0; i < record_count_ && i < shared_->rotation.load(); ++i) {
+      RecordHead* h = head(i);
+      if (!h->holders.has(p)) continue;
+      h->holders.remove(p);
+      uint32_t live = kLive;
+      if (h->holders.is_empty() && h->state.compare_exchange_strong(live, kDying)) {
+        if (free_contents_ != nullptr) free_contents_(*this, record(i));
+        finish_release(record(i));
+      }
+    }
+    shared_->processes[p].compare_exchange_strong(pid, 0);
+  }
+}
+
+}  // namespace ddpsock::engine

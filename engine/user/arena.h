@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// The memory that a family of forked processes shares: one record a stream, and blocks for bytes
+// that were read from the kernel but not yet delivered. Anonymous and MAP_SHARED, so that it has no
+// name, goes with the last process and costs only the pages that were touched.
+//
+// Everything in it is crash-safe by construction: a record or block is free or not by one atomic
+// word, so a process that dies at any instruction leaks at most what it held, and that is found
+// again by collect().
+#ifndef DDPSOCK_ENGINE_USER_ARENA_H_
+#define DDPSOCK_ENGINE_USER_ARENA_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace ddpsock::engine {
+
+// Which processes hold a record, as a set of indices into the arena's table of processes.
+class HolderSet {
+ public:
+  static constexpr uint32_t kMax = 256;
+  void add(uint32_t index) { word(index).fetch_or(bit(index), std::memory_order_acq_rel); }
+  void remove(uint32_t index) { word(index).fetch_and(~bit(index), std::memory_order_acq_rel); }
+  bool has(uint32_t index) const {
+    return (words_[index / 64].load(std::memory_order_acquire) & bit(index)) != 0;
+  }
+  bool is_empty() const {
+    for (const auto& w : words_)
+      if (w.load(std::memory_order_acquire) != 0) return false;
+    return true;
+  }
+
+ private:
+  static uint64_t bit(uint32_t index) { return uint64_t{1} << (index % 64); }
+  std::atomic<uint64_t>& word(uint32_t index) { return words_[index / 64]; }
+  std::array<std::atomic<uint64_t>, kMax / 64> words_{};
+};
+
+class Arena {
+ public:
+  static constexpr size_t kRecordSize = 512;
+  static constexpr size_t kBlockSize = 136 * 1024;  // largest FPDU and a full read behind it
+  static constexpr uint32_t kNoBlock = 0;
+
+  // The process family's arena; mapped at the first call. nullptr if the kernel refuses the memory.
+  static Arena* get();
+
+  // A zeroed record of kRecordSize bytes held by this process, or nullptr when all are in use.
+  // Records come round in rotation, so that a thread that raced with release() meets a free one,
+  // not a stranger's.
+  void* allocate_record();
+  // This process gives its hold up; returns true if it was the last, and then `record` may be
+  // reused at once after finish_release(). Between the two the caller frees the record's blocks.
+  [[nodiscard]] bool release_record(void* record);
+  void finish_release(void* record);
+
+  // A block, never kNoBlock, or kNoBlock when there is none. Contents are arbitrary.
+  uint32_t allocate_block();
+  void free_block(uint32_t block);
+  uint8_t* block_data(uint32_t block) { return blocks_ + (block - 1) * kBlockSize; }
+
+  uint32_t live_records() const;
+
+  // Called around fork(), by pthread_atfork: the child inherits the parent's holds.
+  void before_fork();
+  void in_child();
+
+  // Frees what dead processes held, by way of `free_contents(record)`. Called by before_fork.
+  using FreeContents = void (*)(Arena&, void* record);
+  void set_collector(FreeContents f) { free_contents_ = f; }
+  void collect();
+
+ private:
+  enum RecordState : uint32_t { kFree, kLive, kDying };
+  struct RecordHead {
+    std::atomic<uint32_t> state;
+    HolderSet holders;
+  };
+  struct Shared;
+
+  explicit Arena(Shared* shared);
+  static Arena* create();
+  RecordHead* head(uint32_t i);
+  void* record(uint32_t i) { return records_ + size_t{i} * kRecordSize; }
+  uint32_t index_of(const void* record) const;
+  uint32_t claim_process(int pid);
+  uint32_t my_process();
+
+  Shared* shared_;
+  uint8_t* records_;
+  uint8_t* blocks_;
+  uint32_t record_count_;
+  uint32_t block_count_;
+  FreeContents free_contents_ = nullptr;
+  uint32_t process_index_ =
+      HolderSet::kMax;  // private memory: right in a child only after in_child
+  uint32_t process_generation_ = 0;
+  uint32_t child_index_ = HolderSet::kMax;
+};
+
+}  // namespace ddpsock::engine
+
+#endif  // DDPSOCK_ENGINE_USER_ARENA_H_

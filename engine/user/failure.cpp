@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// How a connection ends early: with the right Terminate (RFC 5040 section 4.8) where one can still
+// be sent, a reason kept for DDP_STATUS, and an errno for the program. Nothing else is disturbed.
+#include <errno.h>
+#include <sys/socket.h>
+
+#include "base/sys.h"
+#include "ddp/segment.h"
+#include "engine/user/user_stream.h"
+
+namespace ddpsock::engine {
+
+using rdmap::TermCode;
+
+bool UserStream::is_stream_segment(const uint8_t* p) const {
+  const auto view = ddp::UntaggedView::parse({p + MPA_ULPDU_LENGTH_SIZE, DDP_UNTAGGED_HEADER_SIZE});
+  if (!view || base::load_be16(p) < DDP_UNTAGGED_HEADER_SIZE) return false;
+  const uint8_t opcode = view->rsvd_ulp().control & RDMAP_CTRL_OPCODE_MASK;
+  return view->qn() == RDMAP_QN_SEND && (opcode == RDMAP_OP_SEND || opcode == RDMAP_OP_SEND_SE) &&
+         view->msn() == rx_.msn && view->mo() == rx_.mo;
+}
+
+namespace {
+
+// What is wrong with an untagged segment that is neither stream data nor a Terminate.
+TermCode judge(const ddp::UntaggedView& v, uint32_t msn, uint32_t mo) {
+  if (v.qn() >= RDMAP_QN_COUNT) return TermCode::ddp(ddp::Error::kInvalidQn);
+  if (v.qn() != RDMAP_QN_SEND) return TermCode::operation(RDMAP_ECODE_UNEXPECTED_OPCODE);
+  switch (v.rsvd_ulp().control & RDMAP_CTRL_OPCODE_MASK) {
+    case RDMAP_OP_SEND_INVALIDATE:
+    case RDMAP_OP_SEND_SE_INVALIDATE:
+      return TermCode::protection(RDMAP_ECODE_CANNOT_INVALIDATE);
+    case RDMAP_OP_SEND:
+    case RDMAP_OP_SEND_SE:
+      if (v.msn() != msn) return TermCode::ddp(ddp::Error::kMsnRange);
+      if (v.mo() != mo) return TermCode::ddp(ddp::Error::kInvalidMo);
+      [[fallthrough]];
+    default:
+      return TermCode::operation(RDMAP_ECODE_UNEXPECTED_OPCODE);
+  }
+}
+
+}  // namespace
+
+int UserStream::take_control(int fd, Bytes fpdu) {
+  const uint32_t size = fpdu_size(base::load_be16(fpdu.data()));
+  if (fpdu.size() < size || base::load_be16(fpdu.data()) < DDP_TAGGED_HEADER_SIZE)
+    return fail_protocol(fd, TermCode::ddp(ddp::Error::kLocalCatastrophic), {});
+  if (has_crc_) {
+    count_crc();
+    const Bytes covered = fpdu.first(size - MPA_CRC_SIZE);
+    if (base::crc32c(covered) != base::load_le32(covered.data() + covered.size()))
+      return fail_crc(fd);
+  }
+  const Bytes ulpdu = mpa::ulpdu_of(fpdu.first(size));
+  if (ddp::is_tagged(ulpdu[0])) {
+    const auto view = ddp::TaggedView::parse(ulpdu);
+    if (!view) return fail_protocol(fd, TermCode::ddp(view.error()), ulpdu);
+    // A zero-length Write is how a stranger says that it is ready (RFC 6581 section 4).
+    if (view->after_header().empty() && view->is_last() &&
+        (view->rsvd_ulp() & RDMAP_CTRL_OPCODE_MASK) == RDMAP_OP_WRITE)
+      return 0;
+    return fail_protocol(fd, TermCode::ddp(ddp::Error::kInvalidStag), ulpdu);
+  }
+  const auto view = ddp::UntaggedView::parse(ulpdu);
+  if (!view) return fail_protocol(fd, TermCode::ddp(view.error()), ulpdu);
+  if (view->qn() == RDMAP_QN_TERMINATE &&
+      (view->rsvd_ulp().control & RDMAP_CTRL_OPCODE_MASK) == RDMAP_OP_TERMINATE) {
+    const auto t = rdmap::decode_terminate(view->after_header(), rdmap::Phase::kEstablished);
+    return fail_lost(fd,
+                     t ? rdmap::to_string(t->terminate.code) : "a Terminate that cannot be read");
+  }
+  return fail_protocol(fd, judge(*view, rx_.msn, rx_.mo), ulpdu);
+}
+
+int UserStream::fail_protocol(int fd, TermCode code, Bytes segment) {
+  send_terminate(fd, code, segment);
+  end_connection(fd, rdmap::to_string(code));
+  return EPROTO;
+}
+
+int UserStream::fail_crc(int fd) {
+  return fail_protocol(fd, TermCode::mpa(RDMAP_ECODE_MPA_CRC), {});
+}
+
+int UserStream::fail_lost(int fd, const char* why) {
+  end_connection(fd, why);
+  return ECONNRESET;
+}
+
+int UserStream::fail_refused(int fd, int error, const char* why) {
+  end_connection(fd, why);
+  return error;
+}
+
+// Best effort, and never into the middle of an FPDU or before our start-up frame.
+void UserStream::send_terminate(int fd, TermCode code, Bytes segment) {
+  if (tx_.lease.try_acquire() != base::Lease::Outcome::kAcquired) return;
+  if (tx_.is_started && tx_.tail_block == Arena::kNoBlock) {
+    rdmap::Terminate t{};
+    t.code = code;
+    if (segment.size() >= DDP_TAGGED_HEADER_SIZE) {
+      const size_t header = std::min<size_t>(ddp::header_size(segment[0]), segment.size());
+      t.segment_length = static_cast<uint16_t>(segment.size());
+      t.ddp_header_length = static_cast<uint8_t>(header);
+      std::copy_n(segment.begin(), header, t.ddp_header.begin());
+    }
+    uint8_t frame[fpdu_size(DDP_UNTAGGED_HEADER_SIZE + RDMAP_TERM_MAX_SIZE)];
+    const auto body = rdmap::encode(MutBytes(frame).subspan(kChunkHeader, RDMAP_TERM_MAX_SIZE), t);
+    const auto ulpdu = static_cast<uint16_t>(DDP_UNTAGGED_HEADER_SIZE + body.value_or(0));
+    ddp::write_header(mpa::write_header(frame, ulpdu),
+                      ddp::UntaggedHeader{.is_last = true,
+                                          .rsvd_ulp = {RDMAP_CTRL_IETF | RDMAP_OP_TERMINATE, 0},
+                                          .qn = RDMAP_QN_TERMINATE,
+                                          .msn = RDMAP_TERM_MSN,
+                                          .mo = 0});
+    mpa::finish_fpdu(MutBytes(frame).first(fpdu_size(ulpdu)), ulpdu, has_crc_);
+    base::sys.send(fd, frame, fpdu_size(ulpdu), MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+  tx_.lease.release();
+}
+
+void UserStream::end_connection(int fd, const char* why) {
+  const int saved = errno;
+  const char* none = nullptr;
+  failure_.compare_exchange_strong(none, why);
+  state_.store(StreamState::kFailed, std::memory_order_release);
+  base::sys.shutdown(fd, SHUT_RDWR);
+  // Unread bytes would turn our close into a reset, and a reset can destroy the Terminate in the
+  // peer's queue. Bounded: a peer that keeps sending gets its reset.
+  uint8_t waste[4096];
+  for (int i = 0; i < 256; ++i)
+    if (base::sys.recv(fd, waste, sizeof waste, MSG_DONTWAIT) <= 0) break;
+  errno = saved;
+}
+
+}  // namespace ddpsock::engine

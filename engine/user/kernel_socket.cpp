@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "engine/user/kernel_socket.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sock_diag.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <algorithm>
+#include <climits>
+
+#include "base/sys.h"
+
+namespace ddpsock::engine {
+namespace {
+
+class KeepErrno {
+ public:
+  KeepErrno() : saved_(errno) {}
+  ~KeepErrno() { errno = saved_; }
+
+ private:
+  int saved_;
+};
+
+}  // namespace
+
+bool is_nonblocking(int fd) {
+  const KeepErrno keep;
+  const int fl = base::sys.fcntl(fd, F_GETFL);
+  return fl >= 0 && (fl & O_NONBLOCK) != 0;
+}
+
+bool is_ready_now(int fd, short events) {
+  const KeepErrno keep;
+  pollfd p{fd, events, 0};
+  return base::sys.poll(&p, 1, 0) != 0;
+}
+
+int wait_ready(int fd, short events, Time deadline) {
+  const KeepErrno keep;
+  pollfd p{fd, events, 0};
+  for (;;) {
+    int64_t ms = -1;
+    if (deadline != kNever) ms = std::min<int64_t>((deadline - base::now()).ceil_ms(), INT_MAX);
+    const int r = base::sys.poll(&p, 1, static_cast<int>(ms));
+    if (r > 0) return 0;
+    if (r < 0) return errno;
+    if (deadline != kNever && base::now() >= deadline) return EAGAIN;
+  }
+}
+
+Time deadline_of(int fd, int option) {
+  const KeepErrno keep;
+  timeval tv{};
+  socklen_t size = sizeof tv;
+  if (base::sys.getsockopt(fd, SOL_SOCKET, option, &tv, &size) != 0) return kNever;
+  const int64_t ns = int64_t{tv.tv_sec} * 1'000'000'000 + int64_t{tv.tv_usec} * 1000;
+  return ns == 0 ? kNever : base::now() + Duration{ns};
+}
+
+SendMemory send_memory(int fd) {
+  const KeepErrno keep;
+  uint32_t m[SK_MEMINFO_VARS] = {};
+  socklen_t size = sizeof m;
+  if (base::sys.getsockopt(fd, SOL_SOCKET, SO_MEMINFO, m, &size) != 0) return {0, 0};
+  return {m[SK_MEMINFO_SNDBUF], m[SK_MEMINFO_WMEM_QUEUED]};
+}
+
+}  // namespace ddpsock::engine

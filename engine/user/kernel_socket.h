@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// What the engine asks the kernel about a socket, off the hot path. None of these touches errno.
+#ifndef DDPSOCK_ENGINE_USER_KERNEL_SOCKET_H_
+#define DDPSOCK_ENGINE_USER_KERNEL_SOCKET_H_
+
+#include <cstdint>
+
+#include "base/clock.h"
+
+namespace ddpsock::engine {
+
+bool is_nonblocking(int fd);
+
+// poll() with no waiting. For POLLOUT a `false` makes the kernel promise an edge to other pollers.
+bool is_ready_now(int fd, short events);
+
+// 0 when ready or in error, else EAGAIN (deadline), EINTR.
+int wait_ready(int fd, short events, Time deadline);
+
+// From SO_RCVTIMEO or SO_SNDTIMEO, counted from now; kNever if unset.
+Time deadline_of(int fd, int option);
+
+// Send memory by the kernel's own account (SO_MEMINFO): bytes with overhead.
+struct SendMemory {
+  uint32_t limit;
+  uint32_t queued;
+  uint32_t free() const { return limit > queued ? limit - queued : 0; }
+};
+SendMemory send_memory(int fd);
+
+}  // namespace ddpsock::engine
+
+#endif  // DDPSOCK_ENGINE_USER_KERNEL_SOCKET_H_

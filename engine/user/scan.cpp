@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "engine/user/scan.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "base/sys.h"
+#include "engine/user/hold.h"
+#include "engine/user/kernel_socket.h"
+#include "engine/user/receiver.h"
+
+namespace ddpsock::engine {
+
+UserStream::Scan::Scan(UserStream& stream, int fd)
+    : s_(stream), fd_(fd), block_(stream.arena_.allocate_block()) {}
+
+UserStream::Scan::~Scan() {
+  if (block_ != Arena::kNoBlock) s_.arena_.free_block(block_);
+}
+
+size_t UserStream::Scan::take(const uint8_t* p, size_t n, IoCursor* to) {
+  if (to == nullptr) return n;
+  n = std::min(n, to->left());
+  to->put(p, n);
+  return n;
+}
+
+UserStream::Scan::Sight UserStream::Scan::look(IoCursor* to) {
+  const Rx& rx = s_.rx_;
+  Sight sight;
+  if (block_ == Arena::kNoBlock) {
+    sight.error = ENOBUFS;
+    return sight;
+  }
+  // The buffer's bytes, then the kernel's: one run of bytes in the borrowed block.
+  uint8_t* data = s_.arena_.block_data(block_);
+  uint32_t end = 0;
+  if (rx.block != Arena::kNoBlock) {
+    const uint8_t* buffered = s_.arena_.block_data(rx.block);
+    if (rx.left > 0) sight.payload += take(buffered + rx.beg, rx.left, to);
+    const uint32_t front = rx.left > 0 ? rx.left + rx.skip : 0;
+    end = rx.end - rx.beg - front;
+    std::memcpy(data, buffered + rx.beg + front, end);
+  }
+  const uint32_t buffered = end;
+  const uint32_t kept = rx.has_kept_byte ? 1 : 0;
+  // The kept byte belongs to the FPDU in front: it is looked over.
+  const ssize_t n =
+      base::sys.recv(fd_, data + end, Arena::kBlockSize - end, MSG_PEEK | MSG_DONTWAIT);
+  const int error = errno;
+  if (n > static_cast<ssize_t>(kept)) {
+    if (kept != 0) std::memmove(data + end, data + end + 1, static_cast<size_t>(n) - 1);
+    end += static_cast<uint32_t>(n) - kept;
+  }
+  uint32_t beg = 0;
+  uint32_t msn = rx.msn;
+  while (end - beg >= kChunkHeader && (to == nullptr || to->left() > 0)) {
+    const uint32_t ulpdu = base::load_be16(data + beg);
+    const uint32_t size = fpdu_size(ulpdu);
+    // Anything but a good chunk is for recv() to deal with: it has something to report.
+    if (end - beg < size) break;
+    const uint32_t covered = size - MPA_CRC_SIZE;
+    if (!is_chunk(data + beg, msn) || rx.mo != 0 ||
+        (s_.has_crc_ &&
+         base::crc32c({data + beg, covered}) != base::load_le32(data + beg + covered))) {
+      if (sight.payload == 0) sight.error = EPROTO;
+      return sight;
+    }
+    sight.payload += take(data + beg + kChunkHeader, ulpdu - DDP_UNTAGGED_HEADER_SIZE, to);
+    beg += size;
+    ++msn;
+  }
+  sight.has_partial = end > buffered && beg < end;
+  if (sight.payload > 0) return sight;
+  if (n == 0 && end > 0) sight.error = EPROTO;
+  if (n == 0 && end == 0) sight.has_ended = true;
+  if (n < 0 && error != EAGAIN && error != EINTR) sight.error = error;
+  return sight;
+}
+
+int UserStream::Scan::swallow() {
+  Rx& rx = s_.rx_;
+  if (rx.block == Arena::kNoBlock) {
+    rx.block = s_.arena_.allocate_block();
+    if (rx.block == Arena::kNoBlock) return ENOBUFS;
+    rx.beg = rx.end = 0;
+  }
+  uint8_t* data = s_.arena_.block_data(rx.block);
+  std::memmove(data, data + rx.beg, rx.end - rx.beg);
+  rx.end -= rx.beg;
+  rx.beg = 0;
+  // No more than that FPDU, and not its last byte: it may be whole by now, or its successor may.
+  for (;;) {
+    const bool has_header = rx.end >= kChunkHeader;
+    const uint32_t want = has_header ? fpdu_size(base::load_be16(data)) - 1 : kChunkHeader;
+    if (want <= rx.end) return 0;
+    const ssize_t n = base::sys.recv(fd_, data + rx.end, want - rx.end, MSG_DONTWAIT);
+    if (n <= 0) return 0;
+    rx.end += static_cast<uint32_t>(n);
+    rx.queued -= std::min(rx.queued, static_cast<uint32_t>(n));
+  }
+}
+
+Io UserStream::peek(int fd, std::span<const iovec> to, int flags) {
+  Scan scan(*this, fd);
+  const Time deadline = (flags & MSG_DONTWAIT) != 0 ? Time{} : deadline_of(fd, SO_RCVTIMEO);
+  for (;;) {
+    IoCursor cursor(to);
+    const Scan::Sight sight = scan.look(&cursor);
+    if (sight.payload > 0) return Io::ok(static_cast<ssize_t>(sight.payload));
+    if (sight.has_ended) return Io::ok(0);
+    if (sight.error == EPROTO) {
+      // Let the receiver find out, say so to the peer and keep the reason.
+      uint8_t byte;
+      const iovec one{&byte, 1};
+      return Receiver(*this, fd, {&one, 1}, MSG_DONTWAIT).run();
+    }
+    if (sight.error != 0) return Io::fail(sight.error);
+    if (sight.has_partial) {
+      if (const int e = scan.swallow(); e != 0) return Io::fail(e);
+    }
+    if ((flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd)) return Io::fail(EAGAIN);
+    if (const int e = wait_ready(fd, POLLIN, deadline); e != 0) return Io::fail(e);
+  }
+}
+
+Io UserStream::readable(int fd) {
+  Hold hold(*this, rx_.lease);
+  if (const int e = hold.take(fd, Hold::kReceive, MSG_DONTWAIT); e != 0) return Io::ok(0);
+  if (!rx_.is_started) {
+    const int e = start_receiving(fd, MSG_DONTWAIT);
+    if (e == EPROTOTYPE) return Io::fail(e);
+    if (e != 0) return Io::ok(0);
+  }
+  return Io::ok(static_cast<ssize_t>(Scan(*this, fd).look(nullptr).payload));
+}
+
+bool UserStream::is_recv_ready(int fd) {
+  Hold hold(*this, rx_.lease);
+  if (hold.take(fd, Hold::kReceive, MSG_DONTWAIT) != 0) return false;
+  if (rx_.error != 0 || rx_.left > 0 || is_state(StreamState::kFailed)) return true;
+  if (!rx_.is_started) {
+    if (const int e = start_receiving(fd, MSG_DONTWAIT); e != 0) return e != EAGAIN;
+  }
+  Scan scan(*this, fd);
+  const Scan::Sight sight = scan.look(nullptr);
+  if (sight.payload > 0 || sight.has_ended || sight.error != 0) return true;
+  if (sight.has_partial) scan.swallow();
+  return false;
+}
+
+}  // namespace ddpsock::engine

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#ifndef DDPSOCK_ENGINE_USER_SCAN_H_
+#define DDPSOCK_ENGINE_USER_SCAN_H_
+
+#include "engine/user/user_stream.h"
+
+namespace ddpsock::engine {
+
+// Looks at what could be delivered without delivering it: for MSG_PEEK, FIONREAD and pollers. Reads
+// the kernel's queue by MSG_PEEK into a borrowed block. REQUIRES: the receive lease is held.
+class UserStream::Scan {
+ public:
+  Scan(UserStream& stream, int fd);
+  ~Scan();
+  Scan(const Scan&) = delete;
+  Scan& operator=(const Scan&) = delete;
+
+  // What lies in the kernel and the buffer now, seen by one look.
+  struct Sight {
+    size_t payload = 0;      // deliverable bytes, of which `copied` went to the cursor
+    bool has_ended = false;  // nothing deliverable, and the peer's stream is over
+    int error = 0;           // nothing deliverable, and the kernel or the stream has this to report
+    bool has_partial = false;  // an incomplete FPDU lies in the kernel
+  };
+  // Copies deliverable payload into `to` (may be nullptr: only count), verifying each FPDU it takes
+  // from.
+  Sight look(IoCursor* to);
+
+  // Moves an incomplete FPDU from the kernel to the stream's buffer, so that the socket is not
+  // readable for its sake. 0 or an errno.
+  int swallow();
+
+ private:
+  size_t take(const uint8_t* p, size_t n, IoCursor* to);
+
+  UserStream& s_;
+  const int fd_;
+  uint32_t block_;
+};
+
+}  // namespace ddpsock::engine
+
+#endif  // DDPSOCK_ENGINE_USER_SCAN_H_

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#ifndef DDPSOCK_ENGINE_USER_SENDER_H_
+#define DDPSOCK_ENGINE_USER_SENDER_H_
+
+#include <sys/socket.h>
+
+#include "engine/user/user_stream.h"
+
+namespace ddpsock::engine {
+
+// One send call. REQUIRES: the send lease is held, start-up is over in that direction, no tail is
+// pending.
+class UserStream::Sender {
+ public:
+  Sender(UserStream& stream, int fd, std::span<const iovec> from, int flags);
+  Io run();
+
+ private:
+  static constexpr size_t kMinAllowance = 1024;
+  static constexpr size_t kMaxBurstChunks = 32;
+  static constexpr size_t kMaxSlices = 3 * kMaxBurstChunks;
+
+  size_t allowance();
+  void spend(size_t bytes);
+  uint32_t next_payload(size_t left, size_t allowed) const;
+  void send_burst(size_t allowed);
+  void send_one_waiting();
+  void send_contiguous(uint32_t payload, int extra_flags);
+  void send_gathered(size_t allowed);
+  void on_refusal();
+  void on_cut(std::span<iovec> list, size_t taken);
+  void keep_tail(std::span<const iovec> rest);
+  void keep_tail_from(IoCursor bytes, size_t size);
+
+  UserStream& s_;
+  Tx& tx_;
+  const int fd_;
+  IoCursor from_;
+  const int flags_;
+  bool may_wait_;
+  bool was_refused_ = false;
+  size_t sent_ = 0;
+  int error_ = 0;
+};
+
+}  // namespace ddpsock::engine
+
+#endif  // DDPSOCK_ENGINE_USER_SENDER_H_

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Sending. A byte counted as sent lies in a complete FPDU inside the kernel (DESIGN.md decision 3,
+// I4), so an FPDU is handed over only when the kernel is sure to take it whole; what it is sure to
+// take is kept as a credit and asked for again (SO_MEMINFO) only when that runs out.
+#include <errno.h>
+#include <poll.h>
+
+#include <array>
+
+#include "base/sys.h"
+#include "engine/user/hold.h"
+#include "engine/user/kernel_socket.h"
+#include "engine/user/sender.h"
+#include "engine/user/user_stream.h"
+
+namespace ddpsock::engine {
+namespace {
+
+// Up to here a chunk is copied into one contiguous buffer: a gather list costs the kernel more than
+// the copy.
+constexpr uint32_t kContiguousMax = 4096;
+// Handed over at a time, so that the payload is still in the cache when the kernel copies it.
+constexpr size_t kBurst = 256 * 1024;
+constexpr size_t kMaxChunks = kBurst / 1024;
+
+// What the kernel may charge for `bytes` of stream in socket buffers of its choosing.
+constexpr uint64_t charge_for(uint64_t bytes) {
+  return 2 * bytes + 4096;
+}
+
+}  // namespace
+
+UserStream::Sender::Sender(UserStream& stream, int fd, std::span<const iovec> from, int flags)
+    : s_(stream), tx_(stream.tx_), fd_(fd), from_(from), flags_(flags & ~MSG_DONTWAIT) {
+  may_wait_ = (flags & MSG_DONTWAIT) == 0;
+}
+
+Io UserStream::Sender::run() {
+  while (from_.left() > 0 && error_ == 0) {
+    const size_t allowed = allowance();
+    if (allowed == 0) {
+      if (!may_wait_ || is_nonblocking(fd_)) {
+        error_ = EAGAIN;
+        break;
+      }
+      send_one_waiting();
+    } else {
+      send_burst(allowed);
+    }
+  }
+  if (sent_ > 0) return Io::ok(static_cast<ssize_t>(sent_));
+  return error_ != 0 ? Io::fail(error_) : Io::ok(0);
+}
+
+// Bytes of FPDUs that the kernel is sure to take now; 0 after the kernel itself refused.
+size_t UserStream::Sender::allowance() {
+  const size_t wanted = std::min(from_.left(), kBurst) + kChunkHeader + kMaxTrailer;
+  if (tx_.credit >= charge_for(wanted)) return kBurst * 2;
+  const SendMemory memory = send_memory(fd_);
+  tx_.credit = memory.free();
+  if (tx_.credit >= charge_for(wanted)) return kBurst * 2;
+  // Asked like any poller asks, so that a refusal is followed by an edge.
+  if (!is_ready_now(fd_, POLLOUT)) {
+    tx_.credit = 0;
+    return 0;
+  }
+  // Writable means a third is free; a quarter was measured never to be cut.
+  const uint64_t by_credit = tx_.credit > 4096 ? (tx_.credit - 4096) / 2 : 0;
+  return std::max<size_t>({by_credit, memory.limit / 4, kMinAllowance});
+}
+
+void UserStream::Sender::spend(size_t bytes) {
+  const uint64_t charge = charge_for(bytes);
+  tx_.credit = tx_.credit > charge ? static_cast<uint32_t>(tx_.credit - charge) : 0;
+}
+
+// Equal chunks, rounded up to the CRC's stride: a short last one would cost as much as a long one.
+uint32_t UserStream::Sender::next_payload(size_t left, size_t allowed) const {
+  const size_t overhead = kChunkHeader + kMaxTrailer;
+  const size_t fits = allowed > overhead ? allowed - overhead : 1;
+  const size_t most = std::min<size_t>(s_.max_payload_, fits);
+  if (left <= most) return static_cast<uint32_t>(left);
+  const size_t chunks = (left + most - 1) / most;
+  const size_t even = ((left + chunks - 1) / chunks + 63) & ~size_t{63};
+  return static_cast<uint32_t>(std::min(even, most));
+}
+
+void UserStream::Sender::send_burst(size_t allowed) {
+  const uint32_t payload = next_payload(std::min(from_.left(), kBurst), allowed);
+  if (payload <= kContiguousMax) {
+    send_contiguous(payload, MSG_DONTWAIT);
+  } else {
+    send_gathered(allowed);
+  }
+}
+
+// The kernel refused and the caller may wait: the kernel does the waiting, with its own rules for
+// signals, timeouts and cancellation, on one chunk small enough to be taken whole once it is woken.
+void UserStream::Sender::send_one_waiting() {
+  const size_t quarter = std::max<size_t>(send_memory(fd_).limit / 4, kMinAllowance);
+  const uint32_t payload = std::min(next_payload(from_.left(), quarter), kContiguousMax);
+  send_contiguous(payload, 0);
+}
+
+void UserStream::Sender::send_contiguous(uint32_t payload, int extra_flags) {
+  uint8_t frame[kChunkHeader + kContiguousMax + kMaxTrailer];
+  uint8_t* p = write_chunk_header(frame, payload, tx_.msn);
+  IoCursor ahead = from_;
+  ahead.get(p, payload);
+  p += payload;
+  const uint32_t pad = chunk_pad(payload);
+  std::memset(p, 0, 3);
+  p += pad;
+  const auto covered = static_cast<size_t>(p - frame);
+  p = base::store_le32(p, s_.has_crc_ ? base::crc32c({frame, covered}) : 0);
+  const auto size = static_cast<size_t>(p - frame);
+
+  const ssize_t n = base::sys.send(fd_, frame, size, flags_ | extra_flags);
+  if (n < 0) {
+    on_refusal();
+    return;
+  }
+  spend(size);
+  from_ = ahead;
+  sent_ += payload;
+  ++tx_.msn;
+  s_.count_sent(1, payload);
+  if (static_cast<size_t>(n) < size) {
+    const iovec rest{frame + n, size - static_cast<size_t>(n)};
+    keep_tail({&rest, 1});
+  }
+}
+
+void UserStream::Sender::send_gathered(size_t allowed) {
+  std::array<uint8_t, kMaxBurstChunks*(kChunkHeader + kMaxTrailer)> overhead;
+  std::array<iovec, kMaxSlices> list;
+  uint8_t* p = overhead.data();
+  uint8_t* pending =
+      p;  // overhead bytes not yet in the list: a trailer and the header after it are one slice
+  size_t used = 0, total = 0, payload_total = 0;
+  uint32_t msn = tx_.msn;
+  IoCursor ahead = from_;
+  while (ahead.left() > 0 && payload_total < kBurst && msn - tx_.msn < kMaxBurstChunks) {
+    const size_t room = std::min(allowed - std::min(allowed, total), size_t{kMaxFpdu});
+    const uint32_t payload = next_payload(std::min(ahead.left(), kBurst - payload_total), room);
+    if (total > 0 && chunk_size(payload) > room) break;
+    uint8_t* header = p;
+    p = write_chunk_header(p, payload, msn);
+    IoCursor slices_from = ahead;
+    size_t covered = payload;
+    const size_t first = used + 1;
+    if (first + 1 >= list.size()) {
+      p = header;
+      break;
+    }
+    const size_t slices =
+        slices_from.slice({list.data() + first, list.size() - first - 1}, covered);
+    if (covered < payload) {
+      p = header;
+      if (total > 0) break;
+      send_contiguous(std::min(payload, kContiguousMax), MSG_DONTWAIT);
+      return;
+    }
+    list[used] = {pending, static_cast<size_t>(p - pending)};
+    used = first + slices;
+    uint32_t crc = 0;
+    if (s_.has_crc_) {
+      crc = base::crc32c({header, kChunkHeader});
+      for (size_t i = first; i < used; ++i)
+        crc = base::crc32c_extend(crc, {static_cast<uint8_t*>(list[i].iov_base), list[i].iov_len});
+    }
+    pending = p;
+    p = write_trailer(p, chunk_pad(payload), crc, s_.has_crc_);
+    ahead = slices_from;
+    total += chunk_size(payload);
+    payload_total += payload;
+    ++msn;
+  }
+  list[used++] = {pending, static_cast<size_t>(p - pending)};
+
+  msghdr m{};
+  m.msg_iov = list.data();
+  m.msg_iovlen = used;
+  const ssize_t n = base::sys.sendmsg(fd_, &m, flags_ | MSG_DONTWAIT);
+  if (n < 0) {
+    on_refusal();
+    return;
+  }
+  spend(total);
+  if (static_cast<size_t>(n) < total) {
+    on_cut({list.data(), used}, static_cast<size_t>(n));
+    return;
+  }
+  s_.count_sent(msn - tx_.msn, payload_total);
+  from_ = ahead;
+  sent_ += payload_total;
+  tx_.msn = msn;
+}
+
+void UserStream::Sender::on_refusal() {
+  tx_.credit = 0;
+  error_ = errno;
+  // Credit was wrong about the kernel's memory: look again, and wait or refuse as it says then.
+  if (error_ == EAGAIN && may_wait_ && !is_nonblocking(fd_) && !was_refused_) {
+    was_refused_ = true;
+    error_ = 0;
+  }
+}
+
+// The kernel took `taken` bytes of a burst and stopped inside a chunk, against all accounts. The
+// chunks before it are sent; that one's bytes are promised by its header, so it counts as sent and
+// its rest is kept.
+void UserStream::Sender::on_cut(std::span<iovec> list, size_t taken) {
+  tx_.credit = 0;
+  size_t at = 0;  // where the current chunk begins in the burst
+  size_t payload_total = 0;
+  IoCursor bytes(list);
+  IoCursor probe = bytes;
+  uint32_t chunks = 0;
+  while (at < taken) {
+    uint8_t header[MPA_ULPDU_LENGTH_SIZE];
+    probe = bytes;
+    probe.get(header, sizeof header);
+    const uint32_t ulpdu = base::load_be16(header);
+    const uint32_t size = fpdu_size(ulpdu);
+    payload_total += ulpdu - DDP_UNTAGGED_HEADER_SIZE;
+    ++chunks;
+    at += size;
+    bytes.skip(size);
+  }
+  from_.skip(payload_total);
+  sent_ += payload_total;
+  tx_.msn += chunks;
+  s_.count_sent(chunks, payload_total);
+  if (at > taken) {
+    IoCursor rest(list);
+    rest.skip(taken);
+    keep_tail_from(rest, at - taken);
+  }
+}
+
+void UserStream::Sender::keep_tail(std::span<const iovec> rest) {
+  IoCursor bytes(rest);
+  keep_tail_from(bytes, bytes.left());
+}
+
+void UserStream::Sender::keep_tail_from(IoCursor bytes, size_t size) {
+  tx_.tail_block = s_.arena_.allocate_block();
+  if (tx_.tail_block == Arena::kNoBlock) {
+    error_ = s_.fail_lost(fd_, "no memory for the rest of an FPDU");
+    return;
+  }
+  bytes.get(s_.arena_.block_data(tx_.tail_block), size);
+  tx_.tail_beg = 0;
+  tx_.tail_end = static_cast<uint32_t>(size);
+  const int e = s_.flush_tail(fd_, true);
+  if (e != 0) error_ = e;
+}
+
+// Sends what the kernel cut off. Waits at most kTailPatience, whatever the socket's mode: nothing
+// may be sent before it, and a peer must not see half an FPDU if the program ends.
+int UserStream::flush_tail(int fd, bool may_wait) {
+  constexpr Duration kTailPatience = Duration::from_ms(2000);
+  const Time deadline = base::now() + kTailPatience;
+  const uint8_t* data = arena_.block_data(tx_.tail_block);
+  while (tx_.tail_beg < tx_.tail_end) {
+    const ssize_t n = base::sys.send(fd, data + tx_.tail_beg, tx_.tail_end - tx_.tail_beg,
+                                     MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n > 0) {
+      tx_.tail_beg += static_cast<uint32_t>(n);
+      continue;
+    }
+    if (n < 0 && errno != EAGAIN && errno != EINTR) break;
+    if (!may_wait) return EAGAIN;
+    if (wait_ready(fd, POLLOUT, deadline) == EAGAIN) return EAGAIN;
+  }
+  arena_.free_block(tx_.tail_block);
+  tx_.tail_block = Arena::kNoBlock;
+  return 0;
+}
+
+Io UserStream::send(int fd, std::span<const iovec> from, int flags) {
+  constexpr int kKnown = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_EOR | MSG_CONFIRM;
+  if ((flags & ~kKnown) != 0) return Io::fail(EOPNOTSUPP);
+  if (!tx_.is_started) [[unlikely]] {
+    if (const int e = prepare_to_send(fd, flags); e != 0) return Io::fail(e);
+  }
+  Hold hold(*this, tx_.lease);
+  if (const int e = hold.take(fd, Hold::kSend, flags); e != 0) return Io::fail(e);
+  if (is_state(StreamState::kFailed)) return broken_pipe(fd, flags);
+  if (!tx_.is_started) {
+    if (const int e = start_sending(fd, flags); e != 0) return Io::fail(e);
+  }
+  if (tx_.tail_block != Arena::kNoBlock) {
+    if (const int e = flush_tail(fd, (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd)); e != 0)
+      return Io::fail(e);
+  }
+  const size_t total = IoCursor(from).left();
+  if (total == 0) {
+    const ssize_t n = base::sys.send(fd, "", 0, flags);
+    return n < 0 ? Io::fail(errno) : Io::ok(0);
+  }
+  return Sender(*this, fd, from, flags).run();
+}
+
+// The kernel's own EPIPE and SIGPIPE. REQUIRES: the sending side has been shut down.
+Io UserStream::broken_pipe(int fd, int flags) {
+  const ssize_t n = base::sys.send(fd, "", 1, flags);
+  return Io::fail(n < 0 ? errno : EPIPE);
+}
+
+}  // namespace ddpsock::engine
