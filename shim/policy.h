@@ -38,22 +38,28 @@ struct Verdict {
 // after start; when false the wrappers touch nothing until a program uses SOL_DDP itself.
 bool is_policy_active();
 
-// Before connect(2) on `fd`. If the verdict is DDPMODE on this host, the registry says so already.
+// Before connect(2) on `fd`, a TCP socket that is neither connecting nor connected. If the verdict
+// is DDPMODE on this host, the registry says so already. Each attempt to connect must ask anew.
 Verdict before_connect(int fd, const sockaddr* to, socklen_t length, Wish wish);
 
 // After establishment of a connection judged kProved by before_connect: does the reversed tuple
 // exist in this namespace with a socket of the listener judged? If not (address translation, a port
-// taken over in between) the connection is plain, and the peer could not have judged otherwise.
+// taken over in between) the connection is plain, and the peer could not have judged otherwise; or
+// kRequired, if it was required. Call it before the first byte. REQUIRES: `before` has the reason
+// that before_connect gave.
 Verdict after_connect(int fd, const Verdict& before);
 
-// After listen(2): registers the listener if some connection to it could be in DDPMODE.
+// After listen(2): registers the listener if every connection to it may be in DDPMODE. (A rule that
+// is off for one of a wildcard's addresses keeps the listener out: a client could not know.)
 void after_listen(int fd, Wish wish);
 
-// Before a listener's last descriptor in this process closes, or its wish becomes off.
+// Before the wish of a listener becomes off, or it escapes to where the library is not: new clients
+// will be plain, those who asked before are still obeyed. Not needed when it closes, as a cookie is
+// never used again; a forked child that closes its copy changes nothing.
 void forget_listener(int fd);
 
 // After accept(2) gave `fd`, on a listener with `wish`. Never kProved unless the client published
-// it.
+// it, and then always: the client has been promised.
 Verdict after_accept(int listener, int fd, Wish wish);
 
 }  // namespace ddpsock::shim

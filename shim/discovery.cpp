@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "shim/discovery.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <optional>
+
+#include "shim/inet_diag.h"
+#include "shim/registry.h"
+
+namespace ddpsock::shim {
+namespace {
+
+constexpr int kSoBindToIfindex = 62;   // SO_BINDTOIFINDEX, Linux 5.0
+constexpr int kLoopbackInterface = 1;  // of every network namespace (LOOPBACK_IFINDEX)
+constexpr int kMostDoubt = 100;        // looks, a millisecond apart, at a client that decides
+constexpr timespec kDoubtPause{0, 1'000'000};
+// An entry without addresses is of a connect() that is being made. Nobody takes that long.
+constexpr uint32_t kUnfinishedByDead = 10, kUnfinished = 3600;  // seconds
+
+int int_option(int fd, int option) {
+  int value = 0;
+  socklen_t length = sizeof value;
+  return syscall(SYS_getsockopt, fd, SOL_SOCKET, option, &value, &length) == 0 ? value : 0;
+}
+
+uint32_t boot_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return static_cast<uint32_t>(now.tv_sec);
+}
+
+// The user whom the kernel names as the socket's owner (idiag_uid).
+std::optional<uid_t> owner_of(int fd) {
+  struct stat st;
+  if (fstat(fd, &st) != 0) return std::nullopt;
+  return st.st_uid;
+}
+
+SocketKey key_of(int fd) {
+  return {.netns = netns_cookie(fd), .cookie = socket_cookie(fd)};
+}
+
+bool is_valid(const SocketKey& key) {
+  return key.netns != 0 && key.cookie != 0;
+}
+
+// Link-local addresses are looked up with a device, and those of this host with another than
+// others.
+bool is_link_local(const Address& a) {
+  return a.bytes[0] == 0xfe && (a.bytes[1] & 0xc0) == 0x80;
+}
+
+// The kernel connects to this host when told to connect to nowhere.
+Address destination(Address server) {
+  if (!server.is_wildcard()) return server;
+  if (server.is_v4()) server.bytes[12] = 127;
+  server.bytes[15] = 1;
+  return server;
+}
+
+bool is_here_and_routable(int fd, const Address& server) {
+  const int device = int_option(fd, kSoBindToIfindex);
+  return (device == 0 || device == kLoopbackInterface) && !is_link_local(server);
+}
+
+// Since when must a listener be registered to count? One that was withdrawn obeys those who asked
+// before.
+enum class Since : uint8_t { kNow, kEver };
+
+std::optional<Entry> registered(const KernelSocket& listener, uint64_t netns, Since since) {
+  const Lookup found = look_up(listener.uid, {.netns = netns, .cookie = listener.cookie});
+  if (found.outcome != Lookup::Outcome::kFound || found.entry.kind != Kind::kListener)
+    return std::nullopt;
+  if (since == Since::kNow && found.entry.is_retired) return std::nullopt;
+  return found.entry;
+}
+
+// Collects what a dump of the listeners says. A listener on the address itself takes precedence
+// over one on the wildcard; one bound to a device may or may not get the connection.
+struct ListenerCensus {
+  const Address& server;
+  uint64_t netns;
+  Since since;
+  bool is_any_exact_unbound = false, is_any_exact = false, is_any_wildcard = false;
+  bool is_exact_unregistered = false, is_wildcard_unregistered = false;
+
+  void count(const KernelSocket& s) {
+    const bool is_exact = s.local.bytes == server.bytes;
+    const bool is_wildcard = s.local.is_wildcard() &&
+                             (server.is_v4() ? s.local.is_v4() || !s.is_v6_only : !s.local.is_v4());
+    if (!is_exact && !is_wildcard) return;
+    const bool is_missing = !registered(s, netns, since);
+    (is_exact ? is_any_exact : is_any_wildcard) = true;
+    (is_exact ? is_exact_unregistered : is_wildcard_unregistered) |= is_missing;
+    is_any_exact_unbound |= is_exact && !s.is_bound_to_device();
+  }
+
+  Listening verdict() const {
+    const bool has_missing =
+        is_exact_unregistered || (!is_any_exact_unbound && is_wildcard_unregistered);
+    if (has_missing) return Listening::kUnregistered;
+    return is_any_exact || is_any_wildcard ? Listening::kRegistered : Listening::kNone;
+  }
+};
+
+Listening take_census(InetDiag& diag, const Address& server, Since since) {
+  ListenerCensus census{.server = server, .netns = diag.netns(), .since = since};
+  const auto count = [](void* context, const KernelSocket& s) {
+    static_cast<ListenerCensus*>(context)->count(s);
+  };
+  if (!diag.visit_listeners(server, count, &census)) return Listening::kUnknown;
+  return census.verdict();
+}
+
+Listening judge_listening(InetDiag& diag, const Address& server, Since since) {
+  const auto listener = diag.find_listener(server);
+  if (!listener) return listener.error() == Errno{ENOENT} ? Listening::kNone : Listening::kUnknown;
+  const auto entry = registered(*listener, diag.netns(), since);
+  if (!entry) return Listening::kUnregistered;
+  return entry->is_alone ? Listening::kRegistered : take_census(diag, server, since);
+}
+
+bool is_process_dead(uint32_t pid) {
+  return syscall(SYS_kill, static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
+}
+
+bool is_unfinished_for_good(const Entry& entry) {
+  const uint32_t age = boot_seconds() - entry.made_at;
+  return age > kUnfinished || (age > kUnfinishedByDead && is_process_dead(entry.pid));
+}
+
+struct CookieSearch {
+  uint64_t cookie;
+  bool is_found = false;
+};
+
+// Is the socket of an entry gone? What is not known is not gone.
+bool is_entry_gone(void* context, const Entry& entry) {
+  auto& diag = *static_cast<InetDiag*>(context);
+  if (entry.key.netns != diag.netns()) return false;
+  if (entry.kind == Kind::kConnection) {
+    if (entry.local.port == 0) return is_unfinished_for_good(entry);
+    const auto found = diag.find_connection(entry.local, entry.remote);
+    return found ? found->cookie != entry.key.cookie : found.error() == Errno{ENOENT};
+  }
+  CookieSearch search{entry.key.cookie};
+  const auto compare = [](void* to, const KernelSocket& s) {
+    auto* wanted = static_cast<CookieSearch*>(to);
+    wanted->is_found |= s.cookie == wanted->cookie;
+  };
+  return diag.visit_listeners(entry.local, compare, &search) && !search.is_found;
+}
+
+Publication publish(int fd, Entry entry) {
+  const auto owner = owner_of(fd);
+  entry.key = key_of(fd);
+  entry.pid = static_cast<uint32_t>(getpid());
+  entry.made_at = boot_seconds();
+  if (!owner || !is_valid(entry.key)) return Publication::kNoRegistry;
+  auto registry = own_registry(*owner);
+  if (!registry) return Publication::kNoRegistry;
+  const auto never = [](void*, const Entry&) { return false; };
+  if (registry->publish(entry, never, nullptr)) return Publication::kDone;
+  InetDiag diag;
+  return registry->publish(entry, is_entry_gone, &diag) ? Publication::kDone : Publication::kFull;
+}
+
+// A client that doubts says within moments what it decided; one that died doubting sends nothing.
+Lookup look_up_decided(uid_t owner, const SocketKey& key) {
+  Lookup found = look_up(owner, key);
+  for (int i = 0; i < kMostDoubt && found.entry.is_doubtful; ++i) {
+    syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &kDoubtPause, nullptr);
+    found = look_up(owner, key);
+  }
+  if (found.entry.is_doubtful) return {Lookup::Outcome::kOutOfSight};
+  return found;
+}
+
+// The thread may have changed namespace since the socket was made.
+bool is_same_namespace(const InetDiag& diag, const SocketKey& key) {
+  return is_valid(key) && diag.netns() == key.netns;
+}
+
+struct Peering {
+  Address local, remote;
+  Result<KernelSocket> find(InetDiag& diag) const { return diag.find_connection(remote, local); }
+};
+
+// A connection waiting to be accepted is its listener's, and dies with it. So if the listeners
+// there are not registered now, somebody took the port over between our question and the connect.
+// One that was accepted already was taken from those we asked about: nothing else had the time.
+bool is_taken_over(InetDiag& diag, const KernelSocket& peer, const Address& server) {
+  return !peer.has_inode && judge_listening(diag, server, Since::kEver) == Listening::kUnregistered;
+}
+
+}  // namespace
+
+Listening find_listening(int fd, const Address& server) {
+  InetDiag diag;
+  if (!is_same_namespace(diag, key_of(fd))) return Listening::kUnknown;
+  if (!is_here_and_routable(fd, server)) return Listening::kUnknown;
+  return judge_listening(diag, destination(server), Since::kNow);
+}
+
+Publication publish_client(int fd, bool wants_crc) {
+  Entry entry;
+  entry.kind = Kind::kConnection;
+  entry.wants_crc = wants_crc;
+  return publish(fd, entry);
+}
+
+void forget_client(int fd) {
+  const auto owner = owner_of(fd);
+  auto registry = owner ? mapped_registry(*owner) : std::nullopt;
+  if (registry) registry->withdraw(key_of(fd));
+}
+
+Confirmation confirm_client(int fd) {
+  const SocketKey key = key_of(fd);
+  const auto owner = owner_of(fd);
+  const auto local = local_address(fd), remote = peer_address(fd);
+  auto registry = owner ? mapped_registry(*owner) : std::nullopt;
+  // Reset already: nothing will be sent either way, and nothing can be asked.
+  if (!registry || !local || !remote) return Confirmation::kConfirmed;
+
+  InetDiag diag;
+  const Peering peering{*local, *remote};
+  const bool can_ask = is_same_namespace(diag, key);
+  if (const auto peer = peering.find(diag); can_ask && peer) {
+    if (is_taken_over(diag, *peer, *remote)) {
+      registry->withdraw(key);
+      return Confirmation::kWithdrawn;
+    }
+    registry->set_addresses(key, *local, *remote);
+    return Confirmation::kConfirmed;
+  } else if (!can_ask || peer.error() != Errno{ENOENT}) {
+    // Both ends on one address of this host is as good as an answer.
+    if (remote->is_loopback() || local->bytes == remote->bytes) return Confirmation::kConfirmed;
+  }
+  // An accepting process that looks now waits for the decision; one that looked before has its
+  // socket in the table, where the second look finds it.
+  if (!registry->set_doubtful(key, true)) return Confirmation::kConfirmed;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (can_ask && peering.find(diag)) {
+    registry->set_doubtful(key, false);
+    return Confirmation::kConfirmed;
+  }
+  registry->withdraw(key);
+  return Confirmation::kWithdrawn;
+}
+
+void publish_listener(int fd, bool wants_crc) {
+  const auto bound = local_address(fd);
+  if (!bound) return;
+  Entry entry;
+  entry.kind = Kind::kListener;
+  entry.wants_crc = wants_crc;
+  entry.is_alone = int_option(fd, SO_REUSEPORT) == 0;
+  entry.local = *bound;
+  publish(fd, entry);
+}
+
+void withdraw_listener(int fd) {
+  const auto owner = owner_of(fd);
+  auto registry = owner ? mapped_registry(*owner) : std::nullopt;
+  if (!registry) return;
+  const auto entry = registry->find(key_of(fd));
+  // A forked child that closes its copy does not speak for the parent.
+  if (!entry || entry->pid != static_cast<uint32_t>(getpid())) return;
+  Entry retired = *entry;
+  retired.is_retired = true;
+  registry->replace(retired);
+}
+
+bool is_listener_published(int fd) {
+  const auto owner = owner_of(fd);
+  const SocketKey key = key_of(fd);
+  if (!owner || !is_valid(key)) return false;
+  const Lookup found = look_up(*owner, key);
+  return found.outcome == Lookup::Outcome::kFound && found.entry.kind == Kind::kListener;
+}
+
+Client find_client(int fd) {
+  const auto local = local_address(fd), remote = peer_address(fd);
+  if (!local || !remote) return Client::kUnknown;
+  InetDiag diag;
+  const uint64_t netns = netns_cookie(fd);
+  if (netns == 0 || diag.netns() != netns) return Client::kUnknown;
+  const auto client = Peering{*local, *remote}.find(diag);
+  // A client that has closed already has said all it will: its bytes tell, and it waits for none.
+  if (!client || !client->has_inode) return Client::kUnknown;
+  const SocketKey key{.netns = netns, .cookie = client->cookie};
+  const Lookup found = look_up_decided(client->uid, key);
+  if (found.outcome == Lookup::Outcome::kOutOfSight) return Client::kUnknown;
+  if (found.outcome == Lookup::Outcome::kAbsent || found.entry.kind != Kind::kConnection)
+    return Client::kUnpublished;
+  if (auto registry = mapped_registry(client->uid)) registry->withdraw(key);
+  return Client::kPublished;
+}
+
+}  // namespace ddpsock::shim

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "shim/policy.h"
+
+#include <limits.h>
+#include <sys/auxv.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "shim/discovery.h"
+#include "shim/rules.h"
+
+namespace ddpsock::shim {
+namespace {
+
+constexpr const char kOff[] = "the rules or the program say plain TCP";
+constexpr const char kNotIp[] = "not an IP address";
+constexpr const char kProvedListener[] = "the listener on this host is in DDPMODE";
+// Handed back to after_connect, which knows a required connection by it.
+constexpr const char kProvedAndRequired[] = "required, and the listener on this host is in DDPMODE";
+constexpr const char kRequiredUnproved[] = "required; the peer is not proved";
+constexpr const char kNobodyThere[] = "no listener on this host: the peer cannot prove itself";
+constexpr const char kNotRegistered[] = "the listener on this host is not in DDPMODE";
+constexpr const char kCannotAsk[] = "the kernel's socket table cannot be asked";
+constexpr const char kNoRegistry[] = "this user has no registry";
+constexpr const char kFull[] = "this user's registry is full";
+constexpr const char kNotHere[] = "the other end is not on this host after all";
+constexpr const char kProvedClient[] = "the client on this host is in DDPMODE";
+constexpr const char kPlainClient[] = "the client on this host is not in DDPMODE";
+constexpr const char kSniff[] = "the client is not proved: its first bytes decide";
+
+struct Policy {
+  RuleSet rules;
+  bool is_active = false;
+};
+constinit Policy policy;
+
+// Nothing else may be used so early: this may run before the constructors of libc's users.
+void complain(const TextError& error) {
+  static constexpr char kHead[] = "ddpsock: DDPSOCK_RULES is malformed, the library stays off: ";
+  std::array<char, 256> line{};
+  std::strcpy(line.data(), kHead);
+  std::strncat(line.data(), "expected ", line.size() - std::strlen(line.data()) - 1);
+  std::strncat(line.data(), error.expected, line.size() - std::strlen(line.data()) - 2);
+  std::strcat(line.data(), "\n");
+  syscall(SYS_write, STDERR_FILENO, line.data(), std::strlen(line.data()));
+}
+
+void load_policy() {
+  const char* text = secure_getenv("DDPSOCK_RULES");
+  if (text == nullptr) return;
+  static char binary[PATH_MAX];
+  const ssize_t n = readlink("/proc/self/exe", binary, sizeof binary);
+  const auto* started_as = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
+  const Program program{started_as != nullptr ? started_as : "",
+                        {binary, n > 0 ? static_cast<size_t>(n) : 0}};
+  if (const auto parsed = parse_rules(text, program, policy.rules); !parsed) {
+    complain(parsed.error());
+    return;
+  }
+  const char* crc = secure_getenv("DDPSOCK_CRC");
+  policy.rules.set_default_crc(crc == nullptr || std::string_view(crc) != "0");
+  policy.is_active = policy.rules.can_choose();
+}
+
+// Once, in the first thread that asks; the library's own start is early enough to be that.
+const Policy& the_policy() {
+  enum : int { kUnread, kReading, kRead };
+  static constinit std::atomic<int> state{kUnread};
+  if (state.load(std::memory_order_acquire) == kRead) [[likely]]
+    return policy;
+  int unread = kUnread;
+  if (state.compare_exchange_strong(unread, kReading)) {
+    load_policy();
+    state.store(kRead, std::memory_order_release);
+  }
+  while (state.load(std::memory_order_acquire) != kRead) {
+  }
+  return policy;
+}
+
+__attribute__((constructor)) void read_policy_at_start() {
+  the_policy();
+}
+
+Decision decide(Role role, const Address& server, Wish wish) {
+  if (wish == Wish::kStream) return {Action::kRequire, true, 0};
+  if (wish == Wish::kOff || !the_policy().is_active) return {Action::kOff, true, 0};
+  return the_policy().rules.decide(role, server);
+}
+
+Verdict plain(const char* reason) {
+  return {.mode = Mode::kPlain, .wants_crc = true, .reason = reason};
+}
+
+const char* reason_of(Listening listening) {
+  switch (listening) {
+    case Listening::kRegistered:
+      return kProvedListener;
+    case Listening::kUnregistered:
+      return kNotRegistered;
+    case Listening::kNone:
+      return kNobodyThere;
+    case Listening::kUnknown:
+      return kCannotAsk;
+  }
+  return "";
+}
+
+// A connection that a rule requires is DDP towards everybody. If somebody on this host takes it, a
+// publication saves the accepting side from guessing.
+Verdict require(int fd, Listening listening, bool wants_crc) {
+  const bool is_here = listening == Listening::kRegistered || listening == Listening::kUnregistered;
+  const bool is_published = is_here && publish_client(fd, wants_crc) == Publication::kDone;
+  if (!is_here) forget_client(fd);
+  if (is_published && listening == Listening::kRegistered)
+    return {Mode::kProved, wants_crc, kProvedAndRequired};
+  return {Mode::kRequired, wants_crc, kRequiredUnproved};
+}
+
+Verdict prefer(int fd, Listening listening, bool wants_crc) {
+  if (listening == Listening::kRegistered) {
+    const Publication published = publish_client(fd, wants_crc);
+    if (published == Publication::kDone) return {Mode::kProved, wants_crc, kProvedListener};
+    return plain(published == Publication::kFull ? kFull : kNoRegistry);
+  }
+  forget_client(fd);
+  return plain(reason_of(listening));
+}
+
+Verdict judge_unproved(int listener, Client client, const Decision& d) {
+  if (d.action == Action::kOff) return plain(kOff);
+  if (d.action == Action::kRequire) return {Mode::kRequired, d.wants_crc, kRequiredUnproved};
+  // "Said nothing" counts only where it would have said something: where the listener is known.
+  if (client == Client::kUnpublished && is_listener_published(listener)) return plain(kPlainClient);
+  return {Mode::kUndecided, d.wants_crc, kSniff};
+}
+
+}  // namespace
+
+bool is_policy_active() {
+  return the_policy().is_active;
+}
+
+Verdict before_connect(int fd, const sockaddr* to, socklen_t length, Wish wish) {
+  const auto server = read_address(to, length);
+  if (!server) return plain(kNotIp);
+  const Decision d = decide(Role::kClient, *server, wish);
+  if (d.action == Action::kOff) {
+    forget_client(fd);
+    return plain(kOff);
+  }
+  const Listening listening = find_listening(fd, *server);
+  return d.action == Action::kRequire ? require(fd, listening, d.wants_crc)
+                                      : prefer(fd, listening, d.wants_crc);
+}
+
+Verdict after_connect(int fd, const Verdict& before) {
+  if (before.mode != Mode::kProved || confirm_client(fd) == Confirmation::kConfirmed) return before;
+  if (before.reason == kProvedAndRequired)
+    return {Mode::kRequired, before.wants_crc, kRequiredUnproved};
+  return plain(kNotHere);
+}
+
+void after_listen(int fd, Wish wish) {
+  const auto bound = local_address(fd);
+  if (!bound) return;
+  const bool is_off = wish == Wish::kNone
+                          ? !the_policy().is_active || the_policy().rules.is_off_for_some(*bound)
+                          : wish == Wish::kOff;
+  if (!is_off) publish_listener(fd, decide(Role::kServer, *bound, wish).wants_crc);
+}
+
+void forget_listener(int fd) {
+  withdraw_listener(fd);
+}
+
+Verdict after_accept(int listener, int fd, Wish wish) {
+  const auto local = local_address(fd);
+  if (!local) return plain(kNotIp);
+  const Decision d = decide(Role::kServer, *local, wish);
+  // Clients were told of a published listener that it is in DDPMODE, whatever is wished now.
+  if (d.action == Action::kOff && !is_listener_published(listener)) return plain(kOff);
+  const Client client = find_client(fd);
+  if (client == Client::kPublished) return {Mode::kProved, d.wants_crc, kProvedClient};
+  return judge_unproved(listener, client, d);
+}
+
+}  // namespace ddpsock::shim

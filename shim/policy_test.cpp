@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Both ends of real connections, and the verdict each comes to. Runs with these rules:
+//   127.0.0.2 require; 127.0.0.3 off for clients, and port 18999 there for servers; else prefer.
+#include "shim/policy.h"
+
+#include <gtest/gtest.h>
+
+#include "shim/policy_testing.h"
+
+namespace ddpsock::shim {
+namespace {
+
+using testing::Listener;
+using testing::Outgoing;
+
+TEST(Policy, OneThreadConnectsAndAccepts) {
+  Listener listener("127.0.0.1");
+  Outgoing client;
+  EXPECT_EQ(client.connect(listener), Mode::kProved);
+  EXPECT_EQ(client.confirm(), Mode::kProved);
+  EXPECT_EQ(listener.accept(), Mode::kProved);
+}
+
+TEST(Policy, AcceptMayComeBeforeTheClientConfirms) {
+  Listener listener("127.0.0.1");
+  Outgoing client;
+  EXPECT_EQ(client.connect(listener), Mode::kProved);
+  EXPECT_EQ(listener.accept(), Mode::kProved);
+  EXPECT_EQ(client.confirm(), Mode::kProved);
+}
+
+TEST(Policy, WildcardDualStackAndMappedAddressesMeet) {
+  for (const char* bound : {"0.0.0.0", "::", "127.0.0.1", "::ffff:127.0.0.1"}) {
+    for (const char* to : {"127.0.0.1", "::ffff:127.0.0.1", "0.0.0.0"}) {
+      SCOPED_TRACE(std::string(bound) + " <- " + to);
+      Listener listener(bound);
+      Outgoing client(to);
+      EXPECT_EQ(client.connect(listener.port(), to), Mode::kProved);
+      EXPECT_EQ(client.confirm(), Mode::kProved);
+      EXPECT_EQ(listener.accept(), Mode::kProved);
+    }
+  }
+  Listener six("::1");
+  Outgoing client("::1");
+  EXPECT_EQ(client.connect(six.port(), "::1"), Mode::kProved);
+  EXPECT_EQ(client.confirm(), Mode::kProved);
+  EXPECT_EQ(six.accept(), Mode::kProved);
+}
+
+TEST(Policy, UnregisteredListenerGetsPlainClients) {
+  Listener listener("127.0.0.1", {.is_registered = false});
+  Outgoing client;
+  EXPECT_EQ(client.connect(listener), Mode::kPlain);
+  // Inherited from a program without the library, say: its clients cannot know it.
+  EXPECT_EQ(listener.accept(), Mode::kUndecided);
+}
+
+TEST(Policy, SilentSameHostClientIsPlain) {
+  Listener listener("127.0.0.1");
+  Outgoing client;
+  client.connect_without_asking(listener.port());
+  EXPECT_EQ(listener.accept(), Mode::kPlain);
+}
+
+TEST(Policy, ClientThatClosedAlreadyIsToldByItsBytes) {
+  Listener listener("127.0.0.1");
+  {
+    Outgoing client;
+    EXPECT_EQ(client.connect(listener), Mode::kProved);
+    EXPECT_EQ(client.confirm(), Mode::kProved);
+  }
+  EXPECT_EQ(listener.accept(), Mode::kUndecided);
+}
+
+TEST(Policy, HalfClosedClientIsStillProved) {
+  Listener listener("127.0.0.1");
+  Outgoing client;
+  EXPECT_EQ(client.connect(listener), Mode::kProved);
+  EXPECT_EQ(client.confirm(), Mode::kProved);
+  ASSERT_EQ(shutdown(client.fd(), SHUT_WR), 0);
+  EXPECT_EQ(listener.accept(), Mode::kProved);
+}
+
+TEST(Policy, RequireIsDdpWithoutProof) {
+  Listener unregistered("127.0.0.2", {.is_registered = false});
+  Outgoing client;
+  EXPECT_EQ(client.connect(unregistered), Mode::kRequired);
+  // It published all the same, so the accepting side need not guess.
+  EXPECT_EQ(unregistered.accept(), Mode::kProved);
+
+  Listener registered("127.0.0.2");
+  Outgoing silent;
+  silent.connect_without_asking(registered.port(), "127.0.0.2");
+  EXPECT_EQ(registered.accept(), Mode::kRequired);
+  Outgoing asking;
+  EXPECT_EQ(asking.connect(registered), Mode::kProved);
+  EXPECT_EQ(asking.confirm(), Mode::kProved);
+  EXPECT_EQ(registered.accept(), Mode::kProved);
+}
+
+TEST(Policy, RequireTowardsNobodyIsRequired) {
+  Outgoing client;
+  EXPECT_EQ(client.ask(1, "127.0.0.2"), Mode::kRequired);
+  EXPECT_EQ(client.ask(1, "127.0.0.1"), Mode::kPlain);
+}
+
+TEST(Policy, OffIsPlainAndUnregistered) {
+  Listener listener("127.0.0.3");
+  Outgoing client;
+  EXPECT_EQ(client.connect(listener), Mode::kPlain);
+  EXPECT_EQ(listener.accept(), Mode::kPlain);
+
+  Listener unwilling("127.0.0.3", {.port = 18999});
+  Outgoing wishing(Wish::kStream);
+  EXPECT_EQ(wishing.connect(unwilling), Mode::kRequired) << "it was registered";
+  EXPECT_EQ(unwilling.accept(), Mode::kPlain);
+}
+
+TEST(Policy, WishGoesBeforeRules) {
+  Listener listener("127.0.0.3", {.wish = Wish::kStream});
+  Outgoing client(Wish::kStream);
+  EXPECT_EQ(client.connect(listener), Mode::kProved);
+  EXPECT_EQ(client.confirm(), Mode::kProved);
+  EXPECT_EQ(listener.accept(), Mode::kProved);
+
+  Listener preferred("127.0.0.1");
+  Outgoing unwilling(Wish::kOff);
+  EXPECT_EQ(unwilling.connect(preferred), Mode::kPlain);
+  EXPECT_EQ(preferred.accept(), Mode::kPlain);
+}
+
+TEST(Policy, ForgottenListenerObeysThoseWhoAskedBefore) {
+  Listener listener("127.0.0.1");
+  Outgoing before, after;
+  EXPECT_EQ(before.connect(listener), Mode::kProved);
+  forget_listener(listener.fd());
+  EXPECT_EQ(after.connect(listener), Mode::kPlain);
+  EXPECT_EQ(before.confirm(), Mode::kProved);
+  EXPECT_EQ(listener.accept(), Mode::kProved);
+}
+
+TEST(Policy, OneUnregisteredMemberMakesAGroupPlain) {
+  Listener first("127.0.0.1", {.is_shared = true});
+  {
+    Listener second("127.0.0.1", {.port = first.port(), .is_shared = true});
+    for (int i = 0; i < 8; ++i) {
+      Outgoing client;
+      EXPECT_EQ(client.ask(first.port()), Mode::kProved);
+    }
+    Listener third("127.0.0.1", {.port = first.port(), .is_registered = false, .is_shared = true});
+    for (int i = 0; i < 8; ++i) {
+      Outgoing client;
+      EXPECT_EQ(client.ask(first.port()), Mode::kPlain);
+    }
+  }
+  Outgoing client;
+  EXPECT_EQ(client.connect(first), Mode::kProved);
+  EXPECT_EQ(client.confirm(), Mode::kProved);
+  EXPECT_EQ(first.accept(), Mode::kProved);
+}
+
+TEST(Policy, ListenerOnTheAddressGoesBeforeTheWildcard) {
+  Listener wildcard("0.0.0.0", {.is_registered = false, .is_shared = true});
+  Listener exact("127.0.0.1", {.port = wildcard.port(), .is_shared = true});
+  Outgoing client, other;
+  EXPECT_EQ(client.ask(exact.port()), Mode::kProved);
+  EXPECT_EQ(other.ask(exact.port(), "127.0.0.4"), Mode::kPlain);
+}
+
+TEST(Policy, FailedAttemptLeavesNothingBehind) {
+  Listener plain("127.0.0.1", {.is_registered = false});
+  Outgoing client;
+  {
+    Listener gone("127.0.0.1");
+    EXPECT_EQ(client.ask(gone.port()), Mode::kProved);
+  }
+  EXPECT_EQ(client.connect(plain), Mode::kPlain);
+  EXPECT_EQ(plain.accept(), Mode::kUndecided) << "found the first attempt's publication";
+}
+
+TEST(Policy, PortTakenOverIsNoticed) {
+  Outgoing client;
+  uint16_t port;
+  {
+    Listener listener("127.0.0.1");
+    port = listener.port();
+    EXPECT_EQ(client.ask(port), Mode::kProved);
+  }
+  Listener thief("127.0.0.1", {.port = port, .is_registered = false});
+  client.connect_without_asking(port);
+  EXPECT_EQ(client.confirm(), Mode::kPlain);
+  EXPECT_EQ(thief.accept(), Mode::kUndecided);
+}
+
+TEST(Policy, NotIpIsPlain) {
+  sockaddr unix_address{.sa_family = AF_UNIX, .sa_data = ""};
+  EXPECT_EQ(before_connect(-1, &unix_address, sizeof unix_address, Wish::kNone).mode, Mode::kPlain);
+  EXPECT_EQ(after_accept(-1, -1, Wish::kNone).mode, Mode::kPlain);
+  after_listen(-1, Wish::kStream);
+  forget_listener(-1);
+}
+
+}  // namespace
+}  // namespace ddpsock::shim
+
+int main(int argc, char** argv) {
+  return ddpsock::shim::testing::run_with_policy(
+      argc, argv,
+      "ddp1;r1,*,*,127.0.0.2,*,require,-;r2,*,c,127.0.0.3,*,off,-;r3,*,s,127.0.0.3,18999,off,-;d,"
+      "prefer,-");
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "shim/registry.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <span>
+#include <string_view>
+
+namespace ddpsock::shim {
+namespace {
+
+constexpr std::string_view kUsualFolder = "/dev/shm";
+constexpr mode_t kMode = 0644;
+// What a user namespace shows for every user that it does not know, so one name for many.
+constexpr uid_t kOverflowUid = 65534;
+constexpr int kOpenFlags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+constexpr int kLooks = 64;
+
+constexpr std::string_view kName = "/ddpsock-";
+constexpr size_t kMostDigits = 10, kMostFolder = 256;
+using Path = std::array<char, kMostFolder + kName.size() + kMostDigits + 1>;
+
+// Read once and copied: programs change their environment under other threads.
+struct Folder {
+  std::array<char, kMostFolder> text{};
+  size_t size = 0;
+};
+
+void read_folder(Folder& folder) {
+  const char* given = secure_getenv("DDPSOCK_REGISTRY_DIR");
+  const std::string_view text = given == nullptr ? kUsualFolder : given;
+  if (!text.starts_with('/') || text.size() > folder.text.size()) return;  // then there is none
+  folder.size = text.copy(folder.text.data(), folder.text.size());
+}
+
+std::string_view registry_folder() {
+  enum : int { kUnread, kReading, kRead };
+  static constinit std::atomic<int> state{kUnread};
+  static constinit Folder folder;
+  if (state.load(std::memory_order_acquire) != kRead) {
+    int unread = kUnread;
+    if (state.compare_exchange_strong(unread, kReading)) {
+      read_folder(folder);
+      state.store(kRead, std::memory_order_release);
+    }
+    while (state.load(std::memory_order_acquire) != kRead) {
+    }
+  }
+  return {folder.text.data(), folder.size};
+}
+
+// False if there is no folder.
+bool name_file(uid_t owner, Path& path) {
+  const std::string_view folder = registry_folder();
+  if (folder.empty()) return false;
+  char* end = std::ranges::copy(folder, path.begin()).out;
+  end = std::ranges::copy(kName, end).out;
+  end = std::to_chars(end, path.end() - 1, owner).ptr;
+  *end = '\0';
+  return true;
+}
+
+// open() and close() may be intercepted names.
+class RawFd {
+ public:
+  RawFd(const Path& path, int flags)
+      : fd_(static_cast<int>(syscall(SYS_openat, AT_FDCWD, path.data(), flags, kMode))) {}
+  ~RawFd() {
+    if (fd_ >= 0) syscall(SYS_close, fd_);
+  }
+  RawFd(const RawFd&) = delete;
+  RawFd& operator=(const RawFd&) = delete;
+  int get() const { return fd_; }
+  bool is_valid() const { return fd_ >= 0; }
+
+ private:
+  int fd_;
+};
+
+bool is_trustworthy(const struct stat& st, uid_t owner) {
+  return S_ISREG(st.st_mode) && st.st_uid == owner && (st.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+bool is_whole(const struct stat& st) {
+  return st.st_size == static_cast<off_t>(kRegistryFileSize);
+}
+
+// Brings a file that is ours to its size. Every step may be repeated by anyone of the same user at
+// any time, so that it does not matter who dies in between.
+bool complete_file(int fd, uid_t owner, struct stat& st) {
+  if (fstat(fd, &st) != 0 || !is_trustworthy(st, owner)) return false;
+  if (st.st_size != 0 && !is_whole(st)) return false;
+  if ((st.st_mode & 0777) != kMode && fchmod(fd, kMode) != 0) return false;
+  // Pages that the file system cannot give later would be a SIGBUS for the program.
+  constexpr auto kWhole = static_cast<off_t>(kRegistryFileSize);
+  const bool has_pages = st.st_blocks * 512 >= kWhole;
+  return (has_pages && is_whole(st)) || fallocate(fd, 0, 0, kWhole) == 0;
+}
+
+int open_own(const Path& path) {
+  const int flags = O_RDWR | kOpenFlags;
+  for (int i = 0; i < kLooks; ++i) {
+    long fd = syscall(SYS_openat, AT_FDCWD, path.data(), flags, 0);
+    if (fd >= 0 || errno != ENOENT) return static_cast<int>(fd);
+    fd = syscall(SYS_openat, AT_FDCWD, path.data(), flags | O_CREAT | O_EXCL, kMode);
+    if (fd >= 0 || errno != EEXIST) return static_cast<int>(fd);
+  }
+  return -1;
+}
+
+RegistryFile* map_own(int fd) {
+  void* p = mmap(nullptr, kRegistryFileSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (p == MAP_FAILED) return nullptr;
+  auto* file = static_cast<RegistryFile*>(p);
+  uint64_t magic = 0;
+  if (file->magic.compare_exchange_strong(magic, kRegistryMagic) || magic == kRegistryMagic)
+    return file;
+  munmap(p, kRegistryFileSize);
+  return nullptr;
+}
+
+// The files this process has mapped. A mapping stays for good: other threads may be using it.
+struct Mapping {
+  std::atomic<RegistryFile*> file{nullptr};  // set last
+  std::atomic<bool> is_taken{false};
+  uid_t owner = 0;
+  dev_t device = 0;
+  ino_t inode = 0;
+};
+constinit std::array<Mapping, 16> mappings{};
+
+template <typename Is>
+RegistryFile* find_mapping(uid_t owner, Is is) {
+  // The newest first: it is the one that others see.
+  for (auto m = mappings.rbegin(); m != mappings.rend(); ++m) {
+    RegistryFile* file = m->file.load(std::memory_order_acquire);
+    if (file != nullptr && m->owner == owner && is(*m)) return file;
+  }
+  return nullptr;
+}
+
+RegistryFile* find_mapping_of(const struct stat& st) {
+  return find_mapping(
+      st.st_uid, [&](const Mapping& m) { return m.device == st.st_dev && m.inode == st.st_ino; });
+}
+
+RegistryFile* keep_mapping(RegistryFile* file, uid_t owner, const struct stat& st) {
+  for (Mapping& m : mappings) {
+    if (m.is_taken.exchange(true, std::memory_order_acq_rel)) continue;
+    m.owner = owner;
+    m.device = st.st_dev;
+    m.inode = st.st_ino;
+    m.file.store(file, std::memory_order_release);
+    return file;
+  }
+  munmap(file, kRegistryFileSize);
+  return nullptr;
+}
+
+RegistryFile* open_mapping(const Path& path, uid_t owner) {
+  const int fd = open_own(path);
+  if (fd < 0) return nullptr;
+  struct stat st;
+  RegistryFile* file = complete_file(fd, owner, st) ? map_own(fd) : nullptr;
+  syscall(SYS_close, fd);
+  return file != nullptr ? keep_mapping(file, owner, st) : nullptr;
+}
+
+RegistryFile* find_current_mapping(const Path& path, uid_t owner) {
+  struct stat st;
+  if (lstat(path.data(), &st) != 0 || !is_trustworthy(st, owner)) return nullptr;
+  return find_mapping_of(st);
+}
+
+bool read_at(int fd, void* into, size_t size, size_t offset) {
+  return pread(fd, into, size, static_cast<off_t>(offset)) == static_cast<ssize_t>(size);
+}
+
+// Another user's file is read twice: a slot that is the same both times, sequence number included,
+// was whole. Nothing: it kept changing, or the file shrank.
+std::optional<Lookup> search(int fd, const SocketKey& key) {
+  const size_t at = offsetof(RegistryFile, slots) + first_slot(key) * kSlotSize;
+  std::array<SlotWords, kProbes> once, again;
+  for (int i = 0; i < kLooks; ++i) {
+    if (!read_at(fd, &once, sizeof once, at)) return std::nullopt;
+    const auto has_key = [&](const SlotWords& words) {
+      const auto entry = decode_slot(words);
+      return entry && entry->key == key;
+    };
+    const auto found = std::ranges::find_if(once, has_key);
+    if (found == once.end()) return Lookup{Lookup::Outcome::kAbsent};
+    const auto index = static_cast<size_t>(found - once.begin());
+    if (!read_at(fd, &again[index], kSlotSize, at + index * kSlotSize)) return std::nullopt;
+    if (again[index] == *found) return Lookup{Lookup::Outcome::kFound, *decode_slot(*found)};
+  }
+  return std::nullopt;
+}
+
+Lookup look_up_in_file(const Path& path, uid_t owner, const SocketKey& key) {
+  constexpr Lookup kOutOfSight{Lookup::Outcome::kOutOfSight};
+  const RawFd fd(path, O_RDONLY | kOpenFlags);
+  if (!fd.is_valid()) return errno == ENOENT ? Lookup{Lookup::Outcome::kAbsent} : kOutOfSight;
+  struct stat st;
+  uint64_t magic;
+  if (fstat(fd.get(), &st) != 0 || !is_trustworthy(st, owner) || !is_whole(st)) return kOutOfSight;
+  if (!read_at(fd.get(), &magic, sizeof magic, 0) || magic != kRegistryMagic) return kOutOfSight;
+  return search(fd.get(), key).value_or(kOutOfSight);
+}
+
+bool is_ambiguous(uid_t owner) {
+  return owner == kOverflowUid && geteuid() != owner;
+}
+
+}  // namespace
+
+Lookup look_up(uid_t owner, const SocketKey& key) {
+  Path path;
+  if (is_ambiguous(owner) || !name_file(owner, path)) return {Lookup::Outcome::kOutOfSight};
+  if (RegistryFile* file = find_current_mapping(path, owner); file != nullptr) {
+    const auto entry = RegistryTable(*file).find(key);
+    return entry ? Lookup{Lookup::Outcome::kFound, *entry} : Lookup{Lookup::Outcome::kAbsent};
+  }
+  return look_up_in_file(path, owner, key);
+}
+
+std::optional<RegistryTable> own_registry(uid_t owner) {
+  Path path;
+  if (!name_file(owner, path)) return std::nullopt;
+  RegistryFile* file = find_current_mapping(path, owner);
+  if (file == nullptr && geteuid() == owner) file = open_mapping(path, owner);
+  if (file == nullptr) return std::nullopt;
+  return RegistryTable(*file);
+}
+
+std::optional<RegistryTable> mapped_registry(uid_t owner) {
+  RegistryFile* file = find_mapping(owner, [](const Mapping&) { return true; });
+  if (file == nullptr) return std::nullopt;
+  return RegistryTable(*file);
+}
+
+}  // namespace ddpsock::shim
