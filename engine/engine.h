@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// The message half of the engine seam: queue pairs, completion queues and registered memory over
+// whatever carries them. User level over TCP, shared memory, a kernel ULP, a NIC's firmware and the
+// simulation all look like this; what one of them cannot do is a missing capability, asked for at
+// run time, never an #ifdef in a caller. (The byte-stream half is stream.h.)
+//
+// What every engine promises. Calls are per batch, never per byte or message. Nothing blocks, and
+// nothing allocates except the functions that make objects and Qp::start(). Every accepted work
+// request completes exactly once, in posting order per queue: with success, or flushed when the
+// stream ends (unsignalled successes stay silent). Memory named in a request belongs to the engine
+// from acceptance to completion, and inline payload not at all. What a peer sends can end its own
+// connection and nothing else.
+//
+// Threads: all calls on all objects may come from any thread at any time, with two exceptions: an
+// object must not be destroyed while another thread is in it, and of two threads in advance() of
+// one queue pair the second returns at once (Need::is_busy). Objects go in the reverse order of
+// their making: queue pairs before their queues, those and regions before the Pd, all before the
+// Engine.
+#ifndef DDPSOCK_ENGINE_ENGINE_H_
+#define DDPSOCK_ENGINE_ENGINE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/result.h"
+#include "mpa/agreement.h"
+#include "rdmap/qp.h"
+#include "rdmap/stag_table.h"
+#include "rdmap/terminate.h"
+#include "rdmap/work.h"
+
+namespace ddpsock::engine {
+
+// Work, completions, rights and Terminates are RDMAP's own vocabulary: values without behaviour.
+namespace op = rdmap::op;
+using rdmap::Completion;
+using rdmap::DeregisterError;
+using rdmap::EndReason;
+using rdmap::kAnyQp;
+using rdmap::Posted;
+using rdmap::QpState;
+using rdmap::RecvWr;
+using rdmap::Refusal;
+using rdmap::RegisterError;
+using rdmap::Rights;
+using rdmap::SendWr;
+using rdmap::TermCode;
+using rdmap::TerminateInfo;
+using rdmap::WorkKind;
+using rdmap::WorkStatus;
+
+enum class Capability : uint32_t {
+  kInlineStream = 1u << 0,      // also a byte-stream engine (stream.h), progressing inline
+  kNativeStream = 1u << 1,      // the kernel itself speaks DDP on the fd: plain read and write work
+  kAsync = 1u << 2,             // progresses without advance(); calling it is harmless
+  kOneSided = 1u << 3,          // Write, Read, and memory a peer may reach
+  kAtomics = 1u << 4,           // RFC 7306 section 5
+  kImmediate = 1u << 5,         // RFC 7306 section 6
+  kRemoteInvalidate = 1u << 6,  // Send with Invalidate
+  kSharedCq = 1u << 7,          // one completion queue may serve several queue pairs
+  kSrq = 1u << 8,               // shared receive queues
+  kNeedsCredit = 1u << 9,       // the lower layer does not push back: the ULP counts receives
+  kKernelTrueReadiness = 1u << 10,  // Need::wants_* may be given to the kernel's own pollers
+  kExportable = 1u << 11,           // Residue::state can be imported by another engine
+  kUnregisteredLocal = 1u << 12,    // local memory need not be registered (a NIC's must; Read sinks
+                                    // and atomics' targets always must)
+  kWireTap = 1u << 13,              // Start::tap is called: the bytes on the wire pass through here
+};
+
+class Capabilities {
+ public:
+  constexpr Capabilities() = default;
+  constexpr Capabilities(std::initializer_list<Capability> all) {
+    for (Capability c : all) bits_ |= static_cast<uint32_t>(c);
+  }
+  constexpr bool has(Capability c) const { return (bits_ & static_cast<uint32_t>(c)) != 0; }
+  constexpr Capabilities with(Capability c) const {
+    Capabilities more = *this;
+    more.bits_ |= static_cast<uint32_t>(c);
+    return more;
+  }
+  constexpr bool operator==(const Capabilities&) const = default;
+
+ private:
+  uint32_t bits_ = 0;
+};
+
+// The most an object of this engine may ask for. Fixed for its life.
+struct Limits {
+  uint32_t max_pds = 0;
+  uint32_t max_regions = 0;
+  uint32_t max_cq_depth = 0;
+  uint32_t max_send_depth = 0;
+  uint32_t max_recv_depth = 0;
+  uint32_t max_srq_depth = 0;  // 0 without kSrq
+  uint32_t max_ird = 0;
+  uint32_t max_ord = 0;
+  uint32_t max_slices = 0;   // ranges of one request
+  uint32_t max_inline = 0;   // bytes of inline payload
+  uint32_t max_message = 0;  // bytes of one message
+};
+
+enum class SetupError : uint8_t {
+  kNoMemory,     // an allocation failed: nothing was made
+  kLimit,        // more than limits(), or all of them are in use
+  kUnsupported,  // the capability is missing
+  kBadArgument,  // a Pd that is not open, a missing queue, a depth of 0
+  kInUse,        // (close) something made from it still exists
+};
+
+// A protection domain: memory and queue pairs of one Pd can meet, others cannot (RFC 5040 section
+// 8.2; RFC 5042 section 5.2).
+struct Pd {
+  uint32_t id = 0;
+  bool operator==(const Pd&) const = default;
+};
+
+// Memory to be registered. `memory` stays the caller's and must outlive the registration.
+struct MemoryDesc {
+  MutBytes memory = {};
+  uint64_t base_to = 0;  // the TO of its first byte, as peers will name it
+  Rights rights = {};
+  Pd pd = {};
+  uint32_t qp = kAnyQp;  // or the number of the only queue pair that may use it
+};
+
+// A registration: the STag to tell a peer, or to name as a sink.
+struct Mr {
+  uint32_t stag = 0;
+  uint64_t base_to = 0;
+  uint64_t length = 0;
+  Pd pd = {};
+};
+
+// A completion queue never overflows: a post that finds no free slot is refused with kCqFull.
+class Cq {
+ public:
+  enum class Arm : uint8_t { kSolicited, kAny };
+
+  virtual ~Cq() = default;
+  // Moves the oldest completions to `out`; how many. Completions of one queue pair's one queue come
+  // in posting order.
+  virtual uint32_t poll(std::span<Completion> out) = 0;
+  // Asks for one signal on CqAttr::event_fd when the next completion comes (kSolicited: the next of
+  // a solicited message, or the next that failed). Arm, then poll once more, then wait: a
+  // completion between poll and arm gives no signal.
+  virtual void arm(Arm what) = 0;
+};
+
+struct CqAttr {
+  uint32_t depth = 256;
+  int event_fd = -1;  // an eventfd, non-blocking, the caller's; -1: never armed
+};
+
+// A shared receive queue: receives that any of its queue pairs may consume.
+class Srq {
+ public:
+  virtual ~Srq() = default;
+  virtual Posted recv(std::span<const RecvWr> work) = 0;
+  // One signal on the event fd once fewer than `level` receives are left.
+  virtual void set_limit(uint32_t level) = 0;
+};
+
+struct SrqAttr {
+  Pd pd = {};
+  uint32_t depth = 256;
+  int event_fd = -1;
+};
+
+// What carries the connection. The number means what the engine says: the fd of a connected TCP
+// socket (user, kernel), an end of a simulated link (loopback), a NIC's connection. It is borrowed:
+// the caller keeps it open until the queue pair has ended, and closes it afterwards.
+enum class LowerLayer : int64_t {};
+
+// Sees the bytes of one connection as the wire does, in order, whole buffers at a time: `sent` once
+// the lower layer took them, `received` once they came. Called inside advance(); must not call
+// back.
+class WireTap {
+ public:
+  virtual void sent(std::span<const Bytes> octets, Time now) = 0;
+  virtual void received(std::span<const Bytes> octets, Time now) = 0;
+  // No more will be sent (received): the FIN.
+  virtual void sent_fin(Time now) = 0;
+  virtual void received_fin(Time now) = 0;
+
+ protected:
+  ~WireTap() = default;
+};
+
+// MPA start-up happens outside (engine/user/handshake.h does it on a socket) and is handed in.
+struct Start {
+  LowerLayer lower{};
+  mpa::Agreement agreement = {};
+  // Largest ULPDU to send. 0: one TCP segment's worth, which is all one may send to strangers
+  // (RFC 5044 section 5); otherwise what the peer announced that it takes.
+  uint32_t max_ulpdu = 0;
+  Bytes already_read = {};  // what was read beyond the start-up frames; borrowed for the call
+  WireTap* tap = nullptr;   // outlives the queue pair; ignored without kWireTap
+};
+
+enum class StartError : uint8_t {
+  kBadState,       // started before
+  kBadLowerLayer,  // not a connection this engine can use
+  kDepths,         // the agreement's IRD or ORD exceeds QpAttr
+  kNoMemory,       // as with kDepths: nothing happened, the connection is as it was
+};
+
+struct QpAttr {
+  Pd pd = {};
+  Cq* send_cq = nullptr;  // made by the same engine; both may be the same
+  Cq* recv_cq = nullptr;
+  Srq* srq = nullptr;  // instead of a receive queue of its own
+  uint32_t send_depth = 64;
+  uint32_t recv_depth = 64;
+  uint32_t max_ird = 8;
+  uint32_t max_ord = 8;
+  // After our last byte: how long to wait for the peer's FIN (trap 35: closing with unread bytes
+  // would destroy our Terminate in its queue).
+  Duration linger = Duration::from_ms(2'000);
+};
+
+// The most one advance() moves in each direction, so that one connection cannot hold the thread.
+struct Budget {
+  uint32_t bytes = 4u << 20;
+};
+
+// What must happen for the queue pair to get on. An engine with kAsync wants nothing.
+struct Need {
+  bool wants_readable = false;  // call advance() when the lower layer has bytes, or its end
+  bool wants_writable = false;  // ... when it takes bytes again
+  bool is_busy = false;         // another thread is in advance(): it will do the work
+  Time deadline = kNever;       // ... at this time at the latest; `now` or earlier: at once
+};
+
+enum class DetachError : uint8_t {
+  kBadState,  // never started, failed, or ended
+  kBusy,      // work is under way. From now on none is accepted: advance(), then try again
+};
+
+// What is left when DDP is taken off a connection.
+struct Residue {
+  LowerLayer lower{};
+  std::vector<uint8_t> state = {};  // kExportable: for the engine that goes on; empty: DDP is over
+};
+
+// One connection. Made idle; receives may be posted before start(), so that the peer's first
+// message finds one.
+class Qp {
+ public:
+  // Unfinished work vanishes without completions. To have it flushed, abort() first.
+  virtual ~Qp() = default;
+
+  // What completions and MemoryDesc::qp call it. Unique among the engine's living queue pairs.
+  virtual uint32_t number() const = 0;
+
+  // Idle to ready. Responders send nothing before the initiator's first FPDU came (RFC 5044 section
+  // 7.1.2); posts are accepted and wait.
+  virtual Status<StartError> start(const Start& start) = 0;
+
+  // Posts a batch; a prefix is accepted and the reason for the rest told. Lists of ranges are
+  // borrowed for the call. An engine without kAsync moves nothing before advance(), so that
+  // everything posted before it leaves together.
+  virtual Posted send(std::span<const SendWr> work) = 0;
+  virtual Posted recv(std::span<const RecvWr> work) = 0;
+
+  // Moves bytes both ways as far as lower layer and budget allow. `now` never goes back.
+  virtual Need advance(Time now, Budget budget) = 0;
+
+  // Graceful end: no new sends; once all posted ones are out and all Reads answered, a FIN. What
+  // the peer still sends is received until its FIN. Then kEnded, receives flushed. Idempotent.
+  virtual void drain() = 0;
+
+  // Abortive end. With a reason: nothing more is delivered, the peer is sent that Terminate (RFC
+  // 5040 section 4.8) and the rest is as with drain(). Without: the lower layer is shut down in
+  // both directions, now and perhaps inside an FPDU, and everything is flushed. Takes effect in
+  // this call or in the advance() that is running. No effect on an ended queue pair.
+  virtual void abort(std::optional<TermCode> why) = 0;
+
+  // Takes DDP off the connection without closing it: kEnded, receives flushed, and from then on the
+  // bytes of the lower layer are the caller's. The two ends agree about it by messages; the one
+  // that detaches first sends no raw byte before it has received one, because until the other has
+  // detached, too, everything is read as FPDUs.
+  virtual Result<Residue, DetachError> detach() = 0;
+
+  virtual QpState state() const = 0;
+  // Why it failed or ended; the peer's Terminate decoded.
+  virtual TerminateInfo terminate_info() const = 0;
+};
+
+// One instance: a protection boundary with its own STags, queues and threads (if any).
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  virtual const char* name()
+      const = 0;  // "user", "loopback", "trace(user)"; static or as long-lived
+  virtual Capabilities capabilities() const = 0;
+  virtual const Limits& limits() const = 0;
+
+  virtual Result<Pd, SetupError> open_pd() = 0;
+  virtual Status<SetupError> close_pd(Pd pd) = 0;
+
+  // The STag is random in its key byte and unusable in other Pds (RFC 5042 section 6.2).
+  virtual Result<Mr, RegisterError> register_memory(const MemoryDesc& desc) = 0;
+  // After success the engine never touches the memory again. kInUse: a segment or Read is under
+  // way; the STag is already refused to new work. Advance the queue pairs, or end them, and repeat.
+  virtual Status<DeregisterError> deregister(const Mr& mr) = 0;
+
+  virtual Result<std::unique_ptr<Cq>, SetupError> make_cq(const CqAttr& attr) = 0;
+  virtual Result<std::unique_ptr<Srq>, SetupError> make_srq(const SrqAttr& attr) = 0;
+  virtual Result<std::unique_ptr<Qp>, SetupError> make_qp(const QpAttr& attr) = 0;
+};
+
+}  // namespace ddpsock::engine
+
+#endif  // DDPSOCK_ENGINE_ENGINE_H_

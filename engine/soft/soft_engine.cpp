@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "engine/soft/soft_engine.h"
+
+#include <sys/eventfd.h>
+
+#include <new>
+
+#include "engine/soft/soft_qp.h"
+
+namespace ddpsock::engine {
+
+rdmap::Rtr to_rdmap(mpa::Rtr rtr) {
+  switch (rtr) {
+    case mpa::Rtr::kNone:
+      return rdmap::Rtr::kNone;
+    case mpa::Rtr::kSend:
+      return rdmap::Rtr::kSend;
+    case mpa::Rtr::kWrite:
+      return rdmap::Rtr::kWrite;
+    case mpa::Rtr::kRead:
+      return rdmap::Rtr::kRead;
+  }
+  return rdmap::Rtr::kNone;
+}
+
+SoftCq::SoftCq(SoftEngine& engine, const CqAttr& attr)
+    : engine_(engine), core_(attr.depth), event_fd_(attr.event_fd) {}
+SoftCq::~SoftCq() = default;
+
+uint32_t SoftCq::poll(std::span<Completion> out) {
+  const std::lock_guard lock(engine_.mutex());
+  return core_.poll(out);
+}
+
+void SoftCq::arm(Arm what) {
+  const std::lock_guard lock(engine_.mutex());
+  core_.arm(what == Arm::kAny ? rdmap::CompletionQueue::Arm::kAny
+                              : rdmap::CompletionQueue::Arm::kSolicited);
+}
+
+void SoftCq::signal() {
+  // A counter at its maximum refuses the write, but then the reader has a signal already.
+  if (core_.take_event() && event_fd_ >= 0) eventfd_write(event_fd_, 1);
+}
+
+SoftEngine::SoftEngine(const SoftConfig& config)
+    : limits_(config.limits),
+      stags_(config.limits.max_regions, config.random),
+      pds_(new(std::nothrow) PdSlot[config.limits.max_pds]) {}
+SoftEngine::~SoftEngine() = default;
+
+bool SoftEngine::has_memory() const {
+  return stags_.is_valid() && pds_ != nullptr;
+}
+
+SoftEngine::PdSlot* SoftEngine::find(Pd pd) {
+  if (pd.id == 0 || pd.id > limits_.max_pds || !pds_[pd.id - 1].is_open) return nullptr;
+  return &pds_[pd.id - 1];
+}
+
+Result<Pd, SetupError> SoftEngine::open_pd() {
+  const std::lock_guard lock(mutex_);
+  for (uint32_t i = 0; i < limits_.max_pds; ++i) {
+    if (pds_[i].is_open) continue;
+    pds_[i] = {.is_open = true, .users = 0};
+    return Pd{i + 1};
+  }
+  return fail(SetupError::kLimit);
+}
+
+Status<SetupError> SoftEngine::close_pd(Pd pd) {
+  const std::lock_guard lock(mutex_);
+  PdSlot* slot = find(pd);
+  if (slot == nullptr) return fail(SetupError::kBadArgument);
+  if (slot->users != 0) return fail(SetupError::kInUse);
+  slot->is_open = false;
+  return {};
+}
+
+void SoftEngine::leave_pd(Pd pd) {
+  const std::lock_guard lock(mutex_);
+  if (PdSlot* slot = find(pd)) --slot->users;
+}
+
+Result<Mr, RegisterError> SoftEngine::register_memory(const MemoryDesc& desc) {
+  const std::lock_guard lock(mutex_);
+  PdSlot* slot = find(desc.pd);
+  if (slot == nullptr) return fail(RegisterError::kBadRegion);
+  const auto stag = stags_.register_region({.buffer = {desc.base_to, desc.memory},
+                                            .rights = desc.rights,
+                                            .pd = desc.pd.id,
+                                            .qp = desc.qp});
+  if (!stag) return fail(stag.error());
+  ++slot->users;
+  return Mr{*stag, desc.base_to, desc.memory.size(), desc.pd};
+}
+
+Status<DeregisterError> SoftEngine::deregister(const Mr& mr) {
+  const std::lock_guard lock(mutex_);
+  const auto done = stags_.deregister(mr.stag);
+  if (!done) return fail(done.error());
+  if (PdSlot* slot = find(mr.pd)) --slot->users;
+  return {};
+}
+
+Result<std::unique_ptr<Cq>, SetupError> SoftEngine::make_cq(const CqAttr& attr) {
+  if (attr.depth == 0) return fail(SetupError::kBadArgument);
+  if (attr.depth > limits_.max_cq_depth) return fail(SetupError::kLimit);
+  std::unique_ptr<SoftCq> cq(new (std::nothrow) SoftCq(*this, attr));
+  if (!cq || !cq->has_memory()) return fail(SetupError::kNoMemory);
+  return cq;
+}
+
+Result<std::unique_ptr<Srq>, SetupError> SoftEngine::make_srq(const SrqAttr&) {
+  return fail(SetupError::kUnsupported);
+}
+
+Result<rdmap::QpAttr, SetupError> SoftEngine::join_pd(const QpAttr& attr) {
+  if (attr.srq != nullptr) return fail(SetupError::kUnsupported);
+  if (attr.send_cq == nullptr || attr.recv_cq == nullptr || attr.send_depth == 0 ||
+      attr.recv_depth == 0) {
+    return fail(SetupError::kBadArgument);
+  }
+  if (attr.send_depth > limits_.max_send_depth || attr.recv_depth > limits_.max_recv_depth ||
+      attr.max_ird > limits_.max_ird || attr.max_ord > limits_.max_ord) {
+    return fail(SetupError::kLimit);
+  }
+  const std::lock_guard lock(mutex_);
+  PdSlot* slot = find(attr.pd);
+  if (slot == nullptr) return fail(SetupError::kBadArgument);
+  ++slot->users;
+  rdmap::QpAttr core;
+  core.number = next_qp_++;
+  core.pd = attr.pd.id;
+  core.send_depth = attr.send_depth;
+  core.recv_depth = attr.recv_depth;
+  core.max_ird = attr.max_ird;
+  core.max_ord = attr.max_ord;
+  return core;
+}
+
+Result<std::unique_ptr<Qp>, SetupError> SoftEngine::make_qp(const QpAttr& attr) {
+  const auto core = join_pd(attr);
+  if (!core) return fail(core.error());
+  std::unique_ptr<SoftQp> qp(new (std::nothrow) SoftQp(*this, attr, *core));
+  if (!qp) {
+    leave_pd(attr.pd);
+    return fail(SetupError::kNoMemory);
+  }
+  if (!qp->has_memory()) return fail(SetupError::kNoMemory);
+  return qp;
+}
+
+}  // namespace ddpsock::engine

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// A queue pair in software over a byte stream: RDMAP core, MPA framing, and a Channel, progressing
+// inside advance() in the thread that calls it.
+#ifndef DDPSOCK_ENGINE_SOFT_SOFT_QP_H_
+#define DDPSOCK_ENGINE_SOFT_SOFT_QP_H_
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "engine/engine.h"
+#include "engine/soft/channel.h"
+#include "engine/soft/receiver.h"
+#include "engine/soft/soft_engine.h"
+#include "engine/soft/transmitter.h"
+#include "rdmap/qp.h"
+
+namespace ddpsock::engine {
+
+class SoftQp final : public Qp {
+ public:
+  SoftQp(SoftEngine& engine, const QpAttr& attr, const rdmap::QpAttr& core);
+  ~SoftQp() override;
+  bool has_memory() const { return core_->has_memory() && tx_.has_memory(); }
+
+  uint32_t number() const override { return core_->number(); }
+  Status<StartError> start(const Start& start) override;
+  Posted send(std::span<const SendWr> work) override;
+  Posted recv(std::span<const RecvWr> work) override;
+  Need advance(Time now, Budget budget) override;
+  void drain() override;
+  void abort(std::optional<TermCode> why) override;
+  Result<Residue, DetachError> detach() override;
+  QpState state() const override;
+  TerminateInfo terminate_info() const override;
+
+ private:
+  // What one direction's turn came to.
+  enum class Turn : uint8_t {
+    kIdle,     // nothing to do, or nothing to be had
+    kBlocked,  // the lower layer takes no more now
+    kMore,     // the budget is used up
+    kLost,
+  };
+
+  // The thread inside advance() owns the channel, tx_, rx_ and what is marked so below. It calls
+  // these without the lock.
+  Turn receive(Time now, uint32_t budget);
+  Turn transmit(Time now, uint32_t budget);
+  void finish(Time now, bool is_lost);
+  Need need(Time now, Turn received, Turn sent);
+  uint32_t mulpdu(Time now);
+  // With the lock.
+  void end(rdmap::LlpEnd how);
+  void signal();
+
+  SoftEngine& engine_;
+  const Pd pd_;
+  const Duration linger_;
+  const uint32_t max_ird_;
+  const uint32_t max_ord_;
+  SoftCq& send_cq_;
+  SoftCq& recv_cq_;
+  std::optional<rdmap::Qp> core_;  // under the lock; ends before the count of its Pd goes down
+
+  // Under the lock.
+  bool is_advancing_ = false;
+  bool is_drop_wanted_ = false;
+  bool is_detaching_ = false;
+
+  // Set by start(), then the advancing thread's.
+  LowerLayer lower_{};
+  std::unique_ptr<Channel> channel_;
+  WireTap* tap_ = nullptr;
+  uint32_t max_ulpdu_ = 0;
+  bool send_markers_ = false;
+  Transmitter tx_;
+  Receiver rx_;
+  bool is_fin_sent_ = false;
+  bool is_fin_received_ = false;
+  Time linger_end_ = kNever;
+};
+
+}  // namespace ddpsock::engine
+
+#endif  // DDPSOCK_ENGINE_SOFT_SOFT_QP_H_

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "tests/conformance/bench.h"
+#include "tests/conformance/loopback_bench.h"
+#include "tests/conformance/rig.h"
+
+namespace ddpsock::conformance {
+namespace {
+
+std::string name_of(const ::testing::TestParamInfo<Kind>& kind) {
+  return kind.param.name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Engines, Conformance, ::testing::ValuesIn(all_kinds()), name_of);
+
+}  // namespace
+
+std::vector<Kind> all_kinds() {
+  return {
+      {"loopback", loopback_bytes},
+      {"loopback_segments", loopback_segments},
+  };
+}
+
+}  // namespace ddpsock::conformance
