@@ -25,9 +25,12 @@ int created(int set) {
 int keep_true(int set, epoll_event* events, int count) {
   int kept = 0;
   for (int i = 0; i < count; ++i) {
-    const int fd = watched_fd(set, events[i].data);
-    if (fd >= 0 && !is_report_true(fd, (events[i].events & kReadable) != 0))
-      events[i].events &= ~kReadable;
+    if (const Watched watched = find_watch(set, events[i].data); watched.fd >= 0) {
+      const bool is_readable = watched.may_withdraw && (events[i].events & kReadable) != 0;
+      if (!is_report_true(watched.fd, is_readable)) events[i].events &= ~kReadable;
+      // A connection that is complete now, or a socket made non-blocking since.
+      if (!needs_correction(watched.fd, true)) forget_watch(set, watched.fd);
+    }
     if (events[i].events != 0) events[kept++] = events[i];
   }
   return kept;
@@ -56,10 +59,10 @@ int own_epoll_create1(int flags) {
 int own_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
   const int result = real.epoll_ctl(set, operation, fd, event);
   if (result != 0 || !is_ours(fd)) return result;
-  if (operation == EPOLL_CTL_DEL) {
-    forget_watch(set, fd);
-  } else {
+  if (operation != EPOLL_CTL_DEL && needs_correction(fd, (event->events & kReadable) != 0)) {
     set_watch(set, fd, *event);
+  } else if (is_any_watched()) {
+    forget_watch(set, fd);
   }
   return result;
 }

@@ -5,7 +5,7 @@
 
 namespace ddpsock::shim {
 
-constinit std::atomic<unsigned> watches_end{0};
+constinit std::atomic<unsigned> watch_count{0};
 
 namespace {
 
@@ -13,9 +13,12 @@ namespace {
 struct Watch {
   std::atomic<uint64_t> key;
   std::atomic<uint64_t> data;
+  std::atomic<bool> may_withdraw;
 };
 constinit Watch watches[kMaxWatches];
 constexpr uint64_t kClaimed = ~uint64_t{0};
+// Places from here on were never used.
+constinit std::atomic<unsigned> watches_end{0};
 
 uint64_t make_key(int set, int fd) {
   return uint64_t{static_cast<uint32_t>(set)} << 32 | (static_cast<uint32_t>(fd) + 1);
@@ -35,20 +38,14 @@ void forget_where(Matches matches) {
   const unsigned end = watches_end.load(std::memory_order_acquire);
   for (unsigned i = 0; i < end; ++i) {
     uint64_t key = watches[i].key.load(std::memory_order_acquire);
-    if (is_watch(key) && matches(key)) watches[i].key.compare_exchange_strong(key, 0);
+    if (is_watch(key) && matches(key) && watches[i].key.compare_exchange_strong(key, 0))
+      watch_count.fetch_sub(1, std::memory_order_acq_rel);
   }
 }
 
-void add_watch(uint64_t key, uint64_t data) {
-  for (unsigned i = 0; i < kMaxWatches; ++i) {
-    uint64_t free = 0;
-    if (!watches[i].key.compare_exchange_strong(free, kClaimed)) continue;
-    watches[i].data.store(data, std::memory_order_relaxed);
-    watches[i].key.store(key, std::memory_order_release);
-    unsigned end = watches_end.load(std::memory_order_relaxed);
-    while (end <= i && !watches_end.compare_exchange_weak(end, i + 1)) {
-    }
-    return;
+void raise_end(unsigned place) {
+  unsigned end = watches_end.load(std::memory_order_relaxed);
+  while (end <= place && !watches_end.compare_exchange_weak(end, place + 1)) {
   }
 }
 
@@ -56,7 +53,17 @@ void add_watch(uint64_t key, uint64_t data) {
 
 void set_watch(int set, int fd, const epoll_event& event) {
   forget_watch(set, fd);
-  if ((event.events & (EPOLLET | EPOLLONESHOT)) == 0) add_watch(make_key(set, fd), event.data.u64);
+  for (unsigned i = 0; i < kMaxWatches; ++i) {
+    uint64_t free = 0;
+    if (!watches[i].key.compare_exchange_strong(free, kClaimed)) continue;
+    watches[i].data.store(event.data.u64, std::memory_order_relaxed);
+    watches[i].may_withdraw.store((event.events & (EPOLLET | EPOLLONESHOT)) == 0,
+                                  std::memory_order_relaxed);
+    watches[i].key.store(make_key(set, fd), std::memory_order_release);
+    watch_count.fetch_add(1, std::memory_order_acq_rel);
+    raise_end(i);
+    return;
+  }
 }
 
 void forget_watch(int set, int fd) {
@@ -71,15 +78,15 @@ void forget_watches_in(int set) {
   forget_where([=](uint64_t key) { return set_of(key) == set; });
 }
 
-int watched_fd(int set, epoll_data_t data) {
+Watched find_watch(int set, epoll_data_t data) {
   const unsigned end = watches_end.load(std::memory_order_acquire);
   for (unsigned i = 0; i < end; ++i) {
     const uint64_t key = watches[i].key.load(std::memory_order_acquire);
     if (is_watch(key) && set_of(key) == set &&
         watches[i].data.load(std::memory_order_relaxed) == data.u64)
-      return fd_of(key);
+      return {fd_of(key), watches[i].may_withdraw.load(std::memory_order_relaxed)};
   }
-  return -1;
+  return {};
 }
 
 }  // namespace ddpsock::shim

@@ -67,7 +67,7 @@ void raise_slots_end(unsigned fd) {
 void replace(FdSlot* table, int fd, Socket* next) {
   Socket* old = table[fd].exchange(next, std::memory_order_acq_rel);
   if (old == nullptr) return;
-  forget_watches_of(fd);
+  if (is_any_watched()) forget_watches_of(fd);
   if (old->references.drop_fd().is_none()) retire_socket(*old, fd);
 }
 

@@ -45,7 +45,8 @@ class SocketUse {
   explicit SocketUse(int fd);
   SocketUse(const SocketUse&) = delete;
   SocketUse& operator=(const SocketUse&) = delete;
-  ~SocketUse() {
+  // noexcept(false): giving a stream up may end in a cancellation point.
+  ~SocketUse() noexcept(false) {
     if (socket_ != nullptr) end();
   }
 

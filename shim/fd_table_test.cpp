@@ -165,15 +165,15 @@ TEST(References, AChildForgetsTheCallsOfItsParentsThreads) {
 TEST(EpollWatch, SetForgetAndFind) {
   epoll_event event{.events = EPOLLIN, .data = {.u64 = 7}};
   set_watch(3, kFd, event);
-  EXPECT_EQ(watched_fd(3, event.data), kFd);
-  EXPECT_EQ(watched_fd(4, event.data), -1);
+  EXPECT_EQ(find_watch(3, event.data).fd, kFd);
+  EXPECT_EQ(find_watch(4, event.data).fd, -1);
   forget_watch(3, kOther);
-  EXPECT_EQ(watched_fd(3, event.data), kFd);
+  EXPECT_EQ(find_watch(3, event.data).fd, kFd);
   forget_watches_of(kFd);
-  EXPECT_EQ(watched_fd(3, event.data), -1);
+  EXPECT_EQ(find_watch(3, event.data).fd, -1);
   set_watch(3, kFd, event);
   forget_watches_in(3);
-  EXPECT_EQ(watched_fd(3, event.data), -1);
+  EXPECT_EQ(find_watch(3, event.data).fd, -1);
 }
 
 TEST(EpollWatch, IsBoundedAndReusesPlaces) {
@@ -182,8 +182,8 @@ TEST(EpollWatch, IsBoundedAndReusesPlaces) {
       const epoll_event event{.events = EPOLLIN, .data = {.u64 = i}};
       set_watch(3, static_cast<int>(i), event);
     }
-    EXPECT_EQ(watched_fd(3, {.u64 = 0}), 0);
-    EXPECT_EQ(watched_fd(3, {.u64 = kMaxWatches + 5}), -1);
+    EXPECT_EQ(find_watch(3, {.u64 = 0}).fd, 0);
+    EXPECT_EQ(find_watch(3, {.u64 = kMaxWatches + 5}).fd, -1);
     forget_watches_in(3);
   }
 }

@@ -440,6 +440,21 @@ TEST_F(Wrappers, CloseDuringAReadReleasesAfterIt) {
   served = -1;
 }
 
+TEST_F(Wrappers, ACancelledReadGivesItsUseBack) {
+  connect_pair();
+  std::thread reader([&] {
+    char c;
+    read(served, &c, 1);
+    ADD_FAILURE() << "was to be cancelled";
+  });
+  std::this_thread::sleep_for(50ms);
+  pthread_cancel(reader.native_handle());
+  reader.join();
+  close(served);
+  EXPECT_EQ(engine.released, 1);
+  served = -1;
+}
+
 TEST_F(Wrappers, FionreadCountsPayload) {
   connect_pair();
   int bytes = 0;
