@@ -47,7 +47,7 @@ struct Delivered {
   uint64_t cookie = 0;
   uint32_t msn = 0;
   uint32_t length = 0;  // ULP message length
-  RsvdUlp rsvd_ulp;
+  RsvdUlp rsvd_ulp = {};
   std::array<uint8_t, kAsideSize> aside{};
 };
 
@@ -65,8 +65,9 @@ class ReceiveQueue {
   uint32_t posted() const { return slots_.size(); }
   uint32_t capacity() const { return slots_.capacity(); }
 
-  // Makes the first MSN still expected count as used up, without a buffer (RFC 6581's Send RTR).
-  void skip_msn() { ++first_msn_; }
+  // Makes the first `n` MSNs still expected count as used up, without buffers (RFC 6581's Send
+  // RTR).
+  void skip_msn(uint32_t n = 1) { first_msn_ += n; }
   // The MSN of the oldest buffer not yet delivered.
   uint32_t first_msn() const { return first_msn_; }
 

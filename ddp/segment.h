@@ -33,7 +33,7 @@ struct TaggedHeader {
 
 struct UntaggedHeader {
   bool is_last = false;
-  RsvdUlp rsvd_ulp;
+  RsvdUlp rsvd_ulp = {};
   uint32_t qn = 0;
   uint32_t msn = 0;
   uint32_t mo = 0;
