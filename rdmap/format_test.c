@@ -10,4 +10,6 @@ _Static_assert(RDMAP_TERM_MAX_SIZE == 52, "RFC 5040 section 4.8");
 _Static_assert((RDMAP_CTRL_VERSION_MASK | RDMAP_CTRL_RESERVED | RDMAP_CTRL_OPCODE_MASK) == 0xff,
                "every bit is named");
 
-int main(void) { return 0; }
+int main(void) {
+  return 0;
+}
