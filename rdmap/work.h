@@ -75,7 +75,7 @@ struct SendWr {
   uint64_t id = 0;
   std::variant<op::Send, op::Write, op::Read, op::Immediate, op::FetchAdd, op::Swap, op::CmpSwap,
                op::LocalInvalidate>
-      op;
+      op = {};
   bool is_signalled = true;  // false: completes silently unless it fails
   bool has_fence = false;    // starts only when all earlier Reads and atomics have completed
   bool is_inline = false;    // Send and Write: copy the payload now, at most kMaxInline bytes
