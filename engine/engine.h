@@ -227,6 +227,8 @@ struct QpAttr {
 // The most one advance() moves in each direction, so that one connection cannot hold the thread.
 struct Budget {
   uint32_t bytes = 4u << 20;
+  // False: the caller knows that the lower layer has nothing for it; saves the asking.
+  bool may_be_readable = true;
 };
 
 // What must happen for the queue pair to get on. An engine with kAsync wants nothing.

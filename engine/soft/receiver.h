@@ -23,6 +23,8 @@ namespace ddpsock::engine {
 
 class Receiver {
  public:
+  static constexpr size_t kMaxTargets = ddp::kMaxSlices + 1;
+
   Receiver();
   void configure(bool has_crc, bool has_markers);
 
@@ -55,7 +57,7 @@ class Receiver {
   std::optional<rdmap::Placement> open_;
   uint32_t payload_done_ = 0;
   bool is_dead_ = false;  // after an error nothing can be made of the bytes; they are dropped
-  std::array<MutBytes, ddp::kMaxSlices + 1> targets_;
+  std::array<MutBytes, kMaxTargets> targets_;
   size_t direct_ = 0;  // bytes of targets_ that are places
   Bytes spilled_;
 };

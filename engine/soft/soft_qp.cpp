@@ -19,18 +19,18 @@ size_t total(std::span<const MutBytes> ranges) {
   return n;
 }
 
-// The tap's view of the first `octets` of `ranges`.
-template <typename Range>
-std::span<const Bytes> first_of(std::span<const Range> ranges, size_t octets,
-                                std::span<Bytes> storage) {
+// What the tap sees: the first `octets` of `ranges`.
+template <typename Range, typename Tell>
+void tell(std::span<const Range> ranges, size_t octets, const Tell& to_tap) {
+  std::array<Bytes, Transmitter::kMaxPieces> seen;
   size_t count = 0;
   for (const Range& r : ranges) {
     if (octets == 0) break;
     const size_t n = std::min(octets, r.size());
-    storage[count++] = Bytes(r).first(n);
+    seen[count++] = Bytes(r).first(n);
     octets -= n;
   }
-  return storage.first(count);
+  to_tap(std::span<const Bytes>(seen).first(count));
 }
 
 }  // namespace
@@ -97,7 +97,7 @@ Need SoftQp::advance(Time now, Budget budget) {
     if (!channel_ || core_->state() == QpState::kEnded) return {};
     is_advancing_ = true;
   }
-  const Turn received = receive(now, budget.bytes);
+  const Turn received = budget.may_be_readable ? receive(now, budget.bytes) : Turn::kIdle;
   // Once ended, memory in gathered segments is its owner's again.
   const bool may_send = received != Turn::kLost && state() != QpState::kEnded;
   const Turn sent = may_send ? transmit(now, budget.bytes) : Turn::kIdle;
@@ -107,7 +107,6 @@ Need SoftQp::advance(Time now, Budget budget) {
 
 SoftQp::Turn SoftQp::receive(Time now, uint32_t budget) {
   std::array<uint8_t, kSpillSize> spill;  // NOLINT: deliberately not cleared
-  std::array<Bytes, ddp::kMaxSlices + 1> seen;
   uint32_t octets = 0;
   while (!is_fin_received_ && octets < budget) {
     const std::span<const MutBytes> targets = rx_.targets(spill);
@@ -121,7 +120,7 @@ SoftQp::Turn SoftQp::receive(Time now, uint32_t budget) {
       end(rx_.end(*core_));
       return Turn::kIdle;
     }
-    if (tap_ != nullptr) tap_->received(first_of(targets, *n, seen), now);
+    if (tap_ != nullptr) tell(targets, *n, [&](auto seen) { tap_->received(seen, now); });
     rx_.took(*n, spill);
     {
       const std::lock_guard lock(engine_.mutex());
@@ -135,7 +134,6 @@ SoftQp::Turn SoftQp::receive(Time now, uint32_t budget) {
 }
 
 SoftQp::Turn SoftQp::transmit(Time now, uint32_t budget) {
-  std::array<Bytes, Transmitter::kMaxPieces> seen;
   uint32_t octets = 0;
   while (!is_fin_sent_) {
     if (tx_.is_empty()) {
@@ -149,7 +147,7 @@ SoftQp::Turn SoftQp::transmit(Time now, uint32_t budget) {
     }
     const Result<size_t> n = channel_->send(tx_.pieces(), now);
     if (!n) return to_int(n.error()) == EAGAIN ? Turn::kBlocked : Turn::kLost;
-    if (tap_ != nullptr) tap_->sent(first_of(tx_.pieces(), *n, seen), now);
+    if (tap_ != nullptr) tell(tx_.pieces(), *n, [&](auto seen) { tap_->sent(seen, now); });
     octets += static_cast<uint32_t>(*n);
     if (const uint32_t fpdus = tx_.taken(*n); fpdus != 0) {
       const std::lock_guard lock(engine_.mutex());

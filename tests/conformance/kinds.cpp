@@ -2,6 +2,7 @@
 #include "tests/conformance/bench.h"
 #include "tests/conformance/loopback_bench.h"
 #include "tests/conformance/rig.h"
+#include "tests/conformance/user_bench.h"
 
 namespace ddpsock::conformance {
 namespace {
@@ -18,6 +19,7 @@ std::vector<Kind> all_kinds() {
   return {
       {"loopback", loopback_bytes},
       {"loopback_segments", loopback_segments},
+      {"user", user_tcp},
   };
 }
 

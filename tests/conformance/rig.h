@@ -65,9 +65,9 @@ class Rig {
   explicit Rig(const Kind& kind, const RigAttr& attr = {});
   ~Rig();
 
+  std::unique_ptr<Bench> bench;
   Side a;  // the initiator
   Side b;  // the responder
-  std::unique_ptr<Bench> bench;
 
   // One more queue pair at each end, sharing the completion queues.
   struct Extra {

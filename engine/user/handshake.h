@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// MPA start-up on a TCP socket, for message mode: moves the frames of an mpa::Initiator or
+// mpa::Responder without ever taking a byte behind them from the kernel, so that the socket can
+// then go to any engine, or stay a plain one when the peer does not speak MPA.
+#ifndef DDPSOCK_ENGINE_USER_HANDSHAKE_H_
+#define DDPSOCK_ENGINE_USER_HANDSHAKE_H_
+
+#include <variant>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "engine/engine.h"
+#include "mpa/initiator.h"
+#include "mpa/responder.h"
+
+namespace ddpsock::engine {
+
+// One side of one connection. Never blocks, whatever the socket's mode; one thread at a time.
+class Handshake {
+ public:
+  // `fd`: a connected TCP socket, borrowed.
+  Handshake(int fd, const mpa::Initiator& initiator) : fd_(fd), end_(initiator) {}
+  Handshake(int fd, const mpa::Responder& responder) : fd_(fd), end_(responder) {}
+
+  // Sends and reads as far as it goes. Needs nothing more once state() is kAgreed or kFailed; the
+  // latter means: send what failure() asks for, if anything, and close the socket.
+  Need advance(Time now);
+
+  mpa::StartupState state() const;
+  // REQUIRES: kAgreed, kFailed.
+  const mpa::Agreement& agreement() const;
+  const mpa::StartupFailure& failure() const;
+  // kDeciding: accept() or reject() here, then advance(). nullptr for an initiator.
+  mpa::Responder* responder() { return std::get_if<mpa::Responder>(&end_); }
+
+ private:
+  bool send(Time now);
+  bool read(Time now);
+
+  int fd_;
+  std::variant<mpa::Initiator, mpa::Responder> end_;
+};
+
+}  // namespace ddpsock::engine
+
+#endif  // DDPSOCK_ENGINE_USER_HANDSHAKE_H_

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "engine/user/qp.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <new>
+
+#include "base/crc32c.h"
+#include "base/sys.h"
+#include "engine/soft/channel.h"
+#include "engine/soft/receiver.h"
+#include "engine/soft/soft_engine.h"
+#include "engine/soft/soft_limits.h"
+#include "engine/soft/transmitter.h"
+
+namespace ddpsock::engine {
+namespace {
+
+// The EMSS moves with path MTU and TCP options: rarely, so that asking once in a while does.
+constexpr Duration kEmssAge = Duration::from_ms(10);
+constexpr uint32_t kLeastEmss = 536;  // RFC 1122 section 4.2.2.6
+
+class TcpChannel final : public Channel {
+ public:
+  explicit TcpChannel(int fd) : fd_(fd) {
+    const int on = 1;
+    base::sys.setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  }
+
+  Result<size_t> send(std::span<const Bytes> from, Time) override {
+    constexpr int kFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
+    // Plain send() is measurably quicker than a gather list of one.
+    if (from.size() == 1) {
+      return retried([&] { return base::sys.send(fd_, from[0].data(), from[0].size(), kFlags); });
+    }
+    iovec list[Transmitter::kMaxPieces];
+    size_t count = 0;
+    for (Bytes r : from) list[count++] = {const_cast<uint8_t*>(r.data()), r.size()};
+    msghdr message{};
+    message.msg_iov = list;
+    message.msg_iovlen = count;
+    return retried([&] { return base::sys.sendmsg(fd_, &message, kFlags); });
+  }
+
+  Result<size_t> receive(std::span<const MutBytes> to, Time) override {
+    if (to.size() == 1) {
+      return retried([&] { return base::sys.recv(fd_, to[0].data(), to[0].size(), MSG_DONTWAIT); });
+    }
+    iovec list[Receiver::kMaxTargets];
+    size_t count = 0;
+    for (MutBytes r : to) list[count++] = {r.data(), r.size()};
+    msghdr message{};
+    message.msg_iov = list;
+    message.msg_iovlen = count;
+    return retried([&] { return base::sys.recvmsg(fd_, &message, MSG_DONTWAIT); });
+  }
+
+  bool is_emptied_by_short_read() const override { return true; }
+  void shut_write(Time) override { base::sys.shutdown(fd_, SHUT_WR); }
+  void drop(Time) override { base::sys.shutdown(fd_, SHUT_RDWR); }
+
+  uint32_t emss(Time now) override {
+    if (emss_ != 0 && now < emss_until_) return emss_;
+    int value = 0;
+    socklen_t size = sizeof value;
+    const bool is_known =
+        base::sys.getsockopt(fd_, IPPROTO_TCP, TCP_MAXSEG, &value, &size) == 0 && value > 0;
+    emss_ = is_known ? static_cast<uint32_t>(value) : kLeastEmss;
+    emss_until_ = now + kEmssAge;
+    return emss_;
+  }
+  Time next_event(Time) const override { return kNever; }
+
+ private:
+  template <typename Call>
+  static Result<size_t> retried(const Call& call) {
+    for (;;) {
+      const ssize_t n = call();
+      if (n >= 0) return static_cast<size_t>(n);
+      if (errno == EINTR) continue;
+      return fail_errno(errno == EWOULDBLOCK ? EAGAIN : errno);
+    }
+  }
+
+  const int fd_;
+  uint32_t emss_ = 0;
+  Time emss_until_{};
+};
+
+bool is_connected_tcp(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (base::sys.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
+  return info.tcpi_state == TCP_ESTABLISHED || info.tcpi_state == TCP_CLOSE_WAIT;
+}
+
+class UserMessageEngine final : public SoftEngine {
+ public:
+  explicit UserMessageEngine(const UserMessageConfig& config)
+      : SoftEngine({.limits = soft_limits(config.max_regions)}) {}
+  using SoftEngine::has_memory;
+
+  const char* name() const override { return "user"; }
+  Capabilities capabilities() const override {
+    return kSoftCapabilities.with(Capability::kWireTap)
+        .with(Capability::kKernelTrueReadiness)
+        .with(Capability::kInlineStream);
+  }
+  Result<std::unique_ptr<Channel>, StartError> open_channel(LowerLayer lower) override {
+    const int fd = static_cast<int>(lower);
+    if (!is_connected_tcp(fd)) return fail(StartError::kBadLowerLayer);
+    std::unique_ptr<Channel> channel(new (std::nothrow) TcpChannel(fd));
+    if (!channel) return fail(StartError::kNoMemory);
+    return channel;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> open_user_message_engine(const UserMessageConfig& config) {
+  base::crc32c_init();
+  std::unique_ptr<UserMessageEngine> engine(new (std::nothrow) UserMessageEngine(config));
+  if (!engine || !engine->has_memory()) return nullptr;
+  return engine;
+}
+
+}  // namespace ddpsock::engine

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "tests/conformance/user_bench.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "base/fd.h"
+#include "engine/user/handshake.h"
+#include "engine/user/qp.h"
+
+namespace ddpsock::conformance {
+namespace {
+
+using base::UniqueFd;
+using engine::Handshake;
+using mpa::StartupState;
+
+struct TcpPair {
+  UniqueFd initiator;
+  UniqueFd responder;
+};
+
+TcpPair connect_tcp() {
+  const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  EXPECT_EQ(bind(listener.get(), generic, size), 0);
+  EXPECT_EQ(listen(listener.get(), 1), 0);
+  EXPECT_EQ(getsockname(listener.get(), generic, &size), 0);
+  TcpPair pair;
+  pair.initiator.reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(connect(pair.initiator.get(), generic, size), 0);
+  pair.responder.reset(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  return pair;
+}
+
+mpa::RtrSet only(mpa::Rtr rtr) {
+  return {.has_send = rtr == mpa::Rtr::kSend,
+          .has_write = rtr == mpa::Rtr::kWrite,
+          .has_read = rtr == mpa::Rtr::kRead};
+}
+
+class UserBench final : public Bench {
+ public:
+  std::unique_ptr<engine::Engine> make_engine() override {
+    return engine::open_user_message_engine();
+  }
+
+  Joined join(const Wish& wish) override {
+    fds_.push_back(connect_tcp());
+    const int a = fds_.back().initiator.get();
+    const int b = fds_.back().responder.get();
+    mpa::InitiatorConfig config{.wants_crc = wish.has_crc,
+                                .needs_markers = wish.has_markers,
+                                .is_peer_to_peer = wish.rtr != mpa::Rtr::kNone,
+                                .ird = wish.ird,
+                                .ord = wish.ord};
+    if (wish.rtr != mpa::Rtr::kNone) config.rtr_offer = only(wish.rtr);
+    Handshake initiator(a, *mpa::Initiator::start(config, now()));
+    Handshake responder(
+        b, mpa::Responder({.wants_crc = wish.has_crc, .needs_markers = wish.has_markers}, now()));
+    while (initiator.state() != StartupState::kAgreed ||
+           responder.state() != StartupState::kAgreed) {
+      EXPECT_NE(initiator.state(), StartupState::kFailed);
+      EXPECT_NE(responder.state(), StartupState::kFailed);
+      initiator.advance(now());
+      responder.advance(now());
+      if (responder.state() == StartupState::kDeciding) {
+        EXPECT_TRUE(responder.responder()->accept({.ird = wish.ird, .ord = wish.ord}, now()));
+      }
+    }
+    Joined joined;
+    joined.ends[0] = {.lower = engine::lower_layer_of(a), .agreement = initiator.agreement()};
+    joined.ends[1] = {.lower = engine::lower_layer_of(b), .agreement = responder.agreement()};
+    for (engine::Start& s : joined.ends) s.max_ulpdu = wish.max_ulpdu;
+    return joined;
+  }
+
+  void inject(engine::LowerLayer end, Bytes octets) override {
+    ASSERT_EQ(send(static_cast<int>(end), octets.data(), octets.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(octets.size()));
+  }
+  void finish(engine::LowerLayer end) override { shutdown(static_cast<int>(end), SHUT_WR); }
+  void cut(engine::LowerLayer end) override {
+    const sockaddr nowhere{.sa_family = AF_UNSPEC, .sa_data = {}};
+    ASSERT_EQ(connect(static_cast<int>(end), &nowhere, sizeof nowhere), 0);  // sends RST
+  }
+  Time now() override { return base::now(); }
+
+ private:
+  std::vector<TcpPair> fds_;
+};
+
+}  // namespace
+
+std::unique_ptr<Bench> user_tcp() {
+  return std::make_unique<UserBench>();
+}
+
+}  // namespace ddpsock::conformance
