@@ -8,6 +8,7 @@
 //   input(bytes, now)   takes octets of the stream up to the end of the peer's frame and says how
 //   many;
 //                       the rest are FPDUs and belong to the Deframer
+//                       (nothing is taken while the Initiator's own frame is still on its way out)
 //   output()            octets to send; sent(n, now) tells how many of them were
 //   deadline()          when to call on_deadline(now), kNever if not at all
 //   on_deadline(now)    gives up if it is time
