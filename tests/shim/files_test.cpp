@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Calls that move bytes between files, pipes and sockets, and the vectored and batched ones.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include "tcp.h"
+
+namespace ddpsock::shim_tests {
+namespace {
+
+class Files : public TcpTest {
+ protected:
+  static Fd file_of(const std::string& bytes) {
+    Fd file(memfd_create("file", MFD_CLOEXEC));
+    EXPECT_EQ(write(file.get(), bytes.data(), bytes.size()), ssize_t(bytes.size()));
+    EXPECT_EQ(lseek(file.get(), 0, SEEK_SET), 0);
+    return file;
+  }
+  static off_t place(const Fd& file) { return lseek(file.get(), 0, SEEK_CUR); }
+
+  Pair pair_ = connected_pair();
+  const int client_ = pair_.client.get();
+  const int server_ = pair_.server.get();
+  const std::string bytes_ = pattern(20'000);
+};
+
+TEST_F(Files, SendfileFromTheFilesPlace) {
+  const Fd file = file_of(bytes_);
+  EXPECT_EQ(lseek(file.get(), 100, SEEK_SET), 100);
+  EXPECT_EQ(sendfile(client_, file.get(), nullptr, 5'000), 5'000);
+  EXPECT_EQ(place(file), 5'100);
+  EXPECT_EQ(recv_exactly(server_, 5'000), bytes_.substr(100, 5'000));
+}
+
+TEST_F(Files, SendfileFromAGivenPlace) {
+  const Fd file = file_of(bytes_);
+  off_t offset = 7'000;
+  EXPECT_EQ(sendfile(client_, file.get(), &offset, 3'000), 3'000);
+  EXPECT_EQ(offset, 10'000);
+  EXPECT_EQ(place(file), 0);
+  EXPECT_EQ(recv_exactly(server_, 3'000), bytes_.substr(7'000, 3'000));
+}
+
+TEST_F(Files, Sendfile64) {
+  const Fd file = file_of(bytes_);
+  off64_t offset = 1;
+  EXPECT_EQ(sendfile64(client_, file.get(), &offset, 10), 10);
+  EXPECT_EQ(offset, 11);
+  EXPECT_EQ(sendfile64(client_, file.get(), nullptr, 10), 10);
+  EXPECT_EQ(place(file), 10);
+  EXPECT_EQ(recv_exactly(server_, 20), bytes_.substr(1, 10) + bytes_.substr(0, 10));
+}
+
+TEST_F(Files, SendfileStopsAtTheEndOfTheFile) {
+  const Fd file = file_of(bytes_);
+  EXPECT_EQ(sendfile(client_, file.get(), nullptr, 1'000'000), 20'000);
+  EXPECT_EQ(sendfile(client_, file.get(), nullptr, 1'000'000), 0);
+  EXPECT_EQ(recv_exactly(server_, 20'000), bytes_);
+  expect_alive(client_, server_);
+}
+
+TEST_F(Files, SendfileOfNothing) {
+  const Fd file = file_of("");
+  EXPECT_EQ(sendfile(client_, file.get(), nullptr, 10), 0);
+  EXPECT_EQ(sendfile(client_, file.get(), nullptr, 0), 0);
+  expect_alive(client_, server_);
+}
+
+TEST_F(Files, SendfileOfMuch) {
+  const std::string much = pattern(8 * 1024 * 1024 + 5);
+  const Fd file = file_of(much);
+  std::jthread sender([&] {
+    size_t total = 0;
+    while (total < much.size()) {
+      const ssize_t sent = sendfile(client_, file.get(), nullptr, much.size());
+      ASSERT_GT(sent, 0) << strerror(errno);
+      total += size_t(sent);
+    }
+    EXPECT_EQ(total, much.size());
+  });
+  EXPECT_EQ(recv_exactly(server_, much.size()), much);
+}
+
+TEST_F(Files, SendfileToAFullPeer) {
+  const std::string much = pattern(32 * 1024 * 1024);
+  const Fd file = file_of(much);
+  make_nonblocking(client_);
+  size_t total = 0;
+  ssize_t sent = 0;
+  while ((sent = sendfile(client_, file.get(), nullptr, 1'000'000)) > 0) total += size_t(sent);
+  EXPECT_EQ(sent, -1);
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_EQ(place(file), off_t(total)) << "the file's place moves by what was sent";
+  EXPECT_EQ(recv_exactly(server_, total), much.substr(0, total));
+}
+
+TEST_F(Files, SendfileBetweenOtherThings) {
+  const Fd from = file_of(bytes_);
+  const Fd to = file_of("");
+  EXPECT_EQ(sendfile(to.get(), from.get(), nullptr, 30'000), 20'000);
+  EXPECT_EQ(place(to), 20'000);
+}
+
+TEST_F(Files, SendfileErrors) {
+  const Fd file = file_of(bytes_);
+  EXPECT_EQ(sendfile(client_, -1, nullptr, 10), -1);
+  EXPECT_EQ(errno, EBADF);
+  EXPECT_EQ(sendfile(-1, file.get(), nullptr, 10), -1);
+  EXPECT_EQ(errno, EBADF);
+  off_t negative = -1;
+  EXPECT_EQ(sendfile(client_, file.get(), &negative, 10), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(shutdown(client_, SHUT_WR), 0);
+  EXPECT_EQ(sendfile(client_, file.get(), nullptr, 10), -1);
+  EXPECT_EQ(errno, EPIPE);
+  EXPECT_EQ(place(file), 0) << "nothing was sent";
+}
+
+TEST_F(Files, SpliceFromAPipeAndIntoOne) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const Fd in(ends[0]), out(ends[1]);
+  EXPECT_EQ(write(out.get(), bytes_.data(), 5'000), 5'000);
+  EXPECT_EQ(splice(in.get(), nullptr, client_, nullptr, 5'000, 0), 5'000);
+  await_queued(server_, 5'000);
+  size_t total = 0;
+  std::string got;
+  while (total < 5'000) {
+    const ssize_t moved = splice(server_, nullptr, out.get(), nullptr, 5'000 - total, 0);
+    ASSERT_GT(moved, 0) << strerror(errno);
+    total += size_t(moved);
+  }
+  std::string buffer(5'000, '\0');
+  EXPECT_EQ(read(in.get(), buffer.data(), buffer.size()), 5'000);
+  EXPECT_EQ(buffer, bytes_.substr(0, 5'000));
+}
+
+TEST_F(Files, VectorsWithFlags) {
+  iovec from[] = {{const_cast<char*>("abc"), 3}, {const_cast<char*>("def"), 3}};
+  EXPECT_EQ(pwritev2(client_, from, 2, -1, 0), 6);
+  await_queued(server_, 6);
+  char a[2], b[10];
+  iovec to[] = {{a, sizeof a}, {b, sizeof b}};
+  EXPECT_EQ(preadv2(server_, to, 2, -1, 0), 6);
+  EXPECT_EQ(std::string(a, 2) + std::string(b, 4), "abcdef");
+  EXPECT_EQ(preadv2(server_, to, 2, -1, RWF_NOWAIT), -1);
+  EXPECT_EQ(errno, EAGAIN);
+}
+
+class Batches : public Files {
+ protected:
+  static constexpr size_t kMessages = 4;
+  Batches() {
+    for (size_t at = 0; at < kMessages; ++at) {
+      parts_[at] = {buffers_[at].data(), buffers_[at].size()};
+      headers_[at].msg_hdr.msg_iov = &parts_[at];
+      headers_[at].msg_hdr.msg_iovlen = 1;
+    }
+  }
+  std::array<std::string, kMessages> buffers_{std::string(10, 'a'), std::string(20, 'b'),
+                                              std::string(30, 'c'), std::string(40, 'd')};
+  std::array<iovec, kMessages> parts_{};
+  std::array<mmsghdr, kMessages> headers_{};
+};
+
+TEST_F(Batches, AreSentInOrder) {
+  EXPECT_EQ(sendmmsg(client_, headers_.data(), kMessages, 0), int{kMessages});
+  for (size_t at = 0; at < kMessages; ++at) EXPECT_EQ(headers_[at].msg_len, 10 * (at + 1));
+  EXPECT_EQ(recv_exactly(server_, 100), buffers_[0] + buffers_[1] + buffers_[2] + buffers_[3]);
+}
+
+TEST_F(Batches, AreReceivedInOrder) {
+  send_all(client_, bytes_.substr(0, 65));
+  await_queued(server_, 65);
+  EXPECT_EQ(recvmmsg(server_, headers_.data(), kMessages, MSG_DONTWAIT, nullptr), 4);
+  const std::array<unsigned, kMessages> lengths{10, 20, 30, 5};
+  std::string got;
+  for (size_t at = 0; at < kMessages; ++at) {
+    EXPECT_EQ(headers_[at].msg_len, lengths[at]);
+    got.append(buffers_[at], 0, headers_[at].msg_len);
+  }
+  EXPECT_EQ(got, bytes_.substr(0, 65));
+  EXPECT_EQ(recvmmsg(server_, headers_.data(), kMessages, MSG_DONTWAIT, nullptr), -1);
+  EXPECT_EQ(errno, EAGAIN);
+}
+
+TEST_F(Batches, WaitForOne) {
+  send_all(client_, "abc");
+  EXPECT_EQ(recvmmsg(server_, headers_.data(), kMessages, MSG_WAITFORONE, nullptr), 1);
+  EXPECT_EQ(headers_[0].msg_len, 3u);
+}
+
+}  // namespace
+}  // namespace ddpsock::shim_tests
