@@ -23,6 +23,9 @@ class IoCursor {
 
   size_t left() const { return left_; }
 
+  // The next byte's place. REQUIRES: left() > 0.
+  const uint8_t* front() const { return front_byte(); }
+
   // Into the program's memory. REQUIRES: size <= left().
   void put(const uint8_t* from, size_t size) {
     each(size, [&](uint8_t* to, size_t n) {
@@ -48,7 +51,7 @@ class IoCursor {
     size_t used = 0, covered = 0;
     while (covered < size && used < out.size()) {
       const size_t n = std::min(size - covered, front_left());
-      out[used++] = {front(), n};
+      out[used++] = {front_byte(), n};
       covered += n;
       advance(n);
     }
@@ -57,7 +60,7 @@ class IoCursor {
   }
 
  private:
-  uint8_t* front() const { return static_cast<uint8_t*>(list_.front().iov_base) + offset_; }
+  uint8_t* front_byte() const { return static_cast<uint8_t*>(list_.front().iov_base) + offset_; }
   size_t front_left() const { return list_.front().iov_len - offset_; }
   void skip_empty() {
     while (!list_.empty() && list_.front().iov_len == offset_) {
@@ -74,7 +77,7 @@ class IoCursor {
   void each(size_t size, F f) {
     while (size > 0) {
       const size_t n = std::min(size, front_left());
-      f(front(), n);
+      f(front_byte(), n);
       advance(n);
       size -= n;
     }

@@ -20,7 +20,7 @@ namespace {
 // into the buffer and a copy are faster than a scatter list.
 constexpr uint32_t kDirectMin = 12 * 1024;
 // A reader with so much room gets its bulk directly, so the first look at a new FPDU is kept short.
-constexpr uint32_t kBulkRoom = 32 * 1024;
+constexpr uint32_t kBulkRoom = 128 * 1024;
 constexpr uint32_t kFirstLook = 2048;
 constexpr size_t kMaxSlices = 24;
 

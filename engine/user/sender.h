@@ -18,6 +18,7 @@ class UserStream::Sender {
  private:
   static constexpr size_t kMinAllowance = 1024;
   static constexpr size_t kMaxBurstChunks = 32;
+  static constexpr size_t kBurstOverhead = kMaxBurstChunks * (kChunkHeader + kMaxTrailer);
   static constexpr size_t kMaxSlices = 3 * kMaxBurstChunks;
 
   size_t allowance();
@@ -25,12 +26,12 @@ class UserStream::Sender {
   uint32_t next_payload(size_t left, size_t allowed) const;
   void send_burst(size_t allowed);
   void send_one_waiting();
-  void send_contiguous(uint32_t payload, int extra_flags);
+  void send_contiguous(size_t bytes, int extra_flags);
+  uint8_t* write_chunk(uint8_t* p, uint32_t payload, uint32_t msn, IoCursor& from);
   void send_gathered(size_t allowed);
   void on_refusal();
   void on_cut(std::span<iovec> list, size_t taken);
-  void keep_tail(std::span<const iovec> rest);
-  void keep_tail_from(IoCursor bytes, size_t size);
+  void keep_tail(IoCursor bytes, size_t size);
 
   UserStream& s_;
   Tx& tx_;

@@ -16,17 +16,50 @@
 namespace ddpsock::engine {
 namespace {
 
-// Up to here a chunk is copied into one contiguous buffer: a gather list costs the kernel more than
-// the copy.
-constexpr uint32_t kContiguousMax = 4096;
+// Up to here bytes are copied into one contiguous buffer, on the stack or in a block: a gather list
+// costs the kernel more than the copy.
+constexpr size_t kContiguousUsual = 32 * 1024;
+// And up to here where our header would put the kernel's copy of the payload a few bytes behind its
+// source within the page: there the processor takes every load for one that depends on a store in
+// flight (4 KB aliasing; half the speed was measured). Buffers that begin a page are like that.
+constexpr size_t kContiguousMax = 64 * 1024;
+constexpr uint32_t kStackMax = 4096;
 // Handed over at a time, so that the payload is still in the cache when the kernel copies it.
 constexpr size_t kBurst = 256 * 1024;
-constexpr size_t kMaxChunks = kBurst / 1024;
 
 // What the kernel may charge for `bytes` of stream in socket buffers of its choosing.
 constexpr uint64_t charge_for(uint64_t bytes) {
   return 2 * bytes + 4096;
 }
+
+constexpr uintptr_t kPage = 4096, kTooNear = 256;
+bool is_too_near(const uint8_t* source) {
+  return (uintptr_t{kChunkHeader} - reinterpret_cast<uintptr_t>(source)) % kPage < kTooNear;
+}
+uint8_t* away_from(const uint8_t* source, uint8_t* block) {
+  return is_too_near(source) ? block + 2 * kTooNear : block;
+}
+
+// A block borrowed for one call.
+class Scratch {
+ public:
+  Scratch(Arena& arena, bool is_needed)
+      : arena_(arena),
+        is_needed_(is_needed),
+        block_(is_needed ? arena.allocate_block() : Arena::kNoBlock) {}
+  ~Scratch() {
+    if (block_ != Arena::kNoBlock) arena_.free_block(block_);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  bool is_valid() const { return !is_needed_ || block_ != Arena::kNoBlock; }
+  uint8_t* data() const { return arena_.block_data(block_); }
+
+ private:
+  Arena& arena_;
+  const bool is_needed_;
+  const uint32_t block_;
+};
 
 }  // namespace
 
@@ -86,9 +119,15 @@ uint32_t UserStream::Sender::next_payload(size_t left, size_t allowed) const {
 }
 
 void UserStream::Sender::send_burst(size_t allowed) {
-  const uint32_t payload = next_payload(std::min(from_.left(), kBurst), allowed);
-  if (payload <= kContiguousMax) {
-    send_contiguous(payload, MSG_DONTWAIT);
+  const size_t left = from_.left();
+  const uint32_t payload = next_payload(std::min(left, kBurst), allowed);
+  if (payload <= kStackMax) {
+    // Many chunks a call also where each must fit a segment.
+    const size_t chunks = std::max<size_t>(1, allowed / chunk_size(payload));
+    send_contiguous(std::min({left, kContiguousUsual, chunks * payload}), MSG_DONTWAIT);
+  } else if (left + kBurstOverhead <= allowed &&
+             left <= (is_too_near(from_.front()) ? kContiguousMax : kContiguousUsual)) {
+    send_contiguous(left, MSG_DONTWAIT);
   } else {
     send_gathered(allowed);
   }
@@ -98,37 +137,54 @@ void UserStream::Sender::send_burst(size_t allowed) {
 // signals, timeouts and cancellation, on one chunk small enough to be taken whole once it is woken.
 void UserStream::Sender::send_one_waiting() {
   const size_t quarter = std::max<size_t>(send_memory(fd_).limit / 4, kMinAllowance);
-  const uint32_t payload = std::min(next_payload(from_.left(), quarter), kContiguousMax);
+  const uint32_t payload = std::min(next_payload(from_.left(), quarter), kStackMax);
   send_contiguous(payload, 0);
 }
 
-void UserStream::Sender::send_contiguous(uint32_t payload, int extra_flags) {
-  uint8_t frame[kChunkHeader + kContiguousMax + kMaxTrailer];
-  uint8_t* p = write_chunk_header(frame, payload, tx_.msn);
+// `bytes` of stream as chunks in one buffer, in one call. REQUIRES: bytes <= kContiguousMax.
+void UserStream::Sender::send_contiguous(size_t bytes, int extra_flags) {
+  uint8_t small[kChunkHeader + kStackMax + kMaxTrailer];
+  const Scratch scratch(s_.arena_, bytes > kStackMax);
+  if (!scratch.is_valid()) {
+    error_ = ENOBUFS;
+    return;
+  }
+  uint8_t* const buffer = bytes > kStackMax ? away_from(from_.front(), scratch.data()) : small;
+  uint8_t* p = buffer;
   IoCursor ahead = from_;
-  ahead.get(p, payload);
-  p += payload;
-  const uint32_t pad = chunk_pad(payload);
-  std::memset(p, 0, 3);
-  p += pad;
-  const auto covered = static_cast<size_t>(p - frame);
-  p = base::store_le32(p, s_.has_crc_ ? base::crc32c({frame, covered}) : 0);
-  const auto size = static_cast<size_t>(p - frame);
-
-  const ssize_t n = base::sys.send(fd_, frame, size, flags_ | extra_flags);
+  uint32_t msn = tx_.msn;
+  for (size_t left = bytes; left > 0; ++msn) {
+    const uint32_t payload = next_payload(left, kBurst);
+    p = write_chunk(p, payload, msn, ahead);
+    left -= payload;
+  }
+  const auto size = static_cast<size_t>(p - buffer);
+  const ssize_t n = base::sys.send(fd_, buffer, size, flags_ | extra_flags);
   if (n < 0) {
     on_refusal();
     return;
   }
   spend(size);
-  from_ = ahead;
-  sent_ += payload;
-  ++tx_.msn;
-  s_.count_sent(1, payload);
   if (static_cast<size_t>(n) < size) {
-    const iovec rest{frame + n, size - static_cast<size_t>(n)};
-    keep_tail({&rest, 1});
+    iovec whole{buffer, size};
+    on_cut({&whole, 1}, static_cast<size_t>(n));
+    return;
   }
+  s_.count_sent(msn - tx_.msn, bytes);
+  from_ = ahead;
+  sent_ += bytes;
+  tx_.msn = msn;
+}
+
+// One chunk, its payload taken from `from`; returns the byte after it.
+uint8_t* UserStream::Sender::write_chunk(uint8_t* p, uint32_t payload, uint32_t msn,
+                                         IoCursor& from) {
+  uint8_t* const chunk = p;
+  p = write_chunk_header(p, payload, msn);
+  from.get(p, payload);
+  mpa::finish_fpdu({chunk, chunk_size(payload)},
+                   static_cast<uint16_t>(DDP_UNTAGGED_HEADER_SIZE + payload), s_.has_crc_);
+  return chunk + chunk_size(payload);
 }
 
 void UserStream::Sender::send_gathered(size_t allowed) {
@@ -158,7 +214,7 @@ void UserStream::Sender::send_gathered(size_t allowed) {
     if (covered < payload) {
       p = header;
       if (total > 0) break;
-      send_contiguous(std::min(payload, kContiguousMax), MSG_DONTWAIT);
+      send_contiguous(std::min(payload, kStackMax), MSG_DONTWAIT);
       return;
     }
     list[used] = {pending, static_cast<size_t>(p - pending)};
@@ -235,16 +291,11 @@ void UserStream::Sender::on_cut(std::span<iovec> list, size_t taken) {
   if (at > taken) {
     IoCursor rest(list);
     rest.skip(taken);
-    keep_tail_from(rest, at - taken);
+    keep_tail(rest, at - taken);
   }
 }
 
-void UserStream::Sender::keep_tail(std::span<const iovec> rest) {
-  IoCursor bytes(rest);
-  keep_tail_from(bytes, bytes.left());
-}
-
-void UserStream::Sender::keep_tail_from(IoCursor bytes, size_t size) {
+void UserStream::Sender::keep_tail(IoCursor bytes, size_t size) {
   tx_.tail_block = s_.arena_.allocate_block();
   if (tx_.tail_block == Arena::kNoBlock) {
     error_ = s_.fail_lost(fd_, "no memory for the rest of an FPDU");
