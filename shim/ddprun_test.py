@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""ddprun as a user meets it: what it refuses, what it says, what it hands on. usage: ddprun_test.py DDPRUN"""
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+DDPRUN = os.path.abspath(sys.argv.pop(1))
+LIBRARY = os.path.join(os.path.dirname(DDPRUN), "libddpsock.so")
+STRANGER = 12345
+PT_INTERP, PT_NOTE = 3, 4
+
+
+def ddprun(*args, **options):
+    env = {k: v for k, v in os.environ.items() if not k.startswith("DDPSOCK_") and k != "LD_PRELOAD"}
+    env.update(options.pop("env", {}))
+    return subprocess.run([DDPRUN, *args], env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                          timeout=30, **options)
+
+
+def make_elf(path, parts, elf_class=2, machine=None):
+    """A file with an ELF header of this machine and the given (type, bytes) parts; it need not run."""
+    with open("/proc/self/exe", "rb") as f:
+        ident, own_machine = f.read(16), struct.unpack("<H", f.read(4)[2:])[0]
+    ident = ident[:4] + bytes([elf_class]) + ident[5:]
+    header_size, entry_size = 64, 56
+    at = header_size + entry_size * len(parts)
+    table, body = b"", b""
+    for kind, data in parts:
+        table += struct.pack("<IIQQQQQQ", kind, 4, at + len(body), 0, 0, len(data), len(data), 1)
+        body += data
+    header = ident + struct.pack("<HHIQQQIHHHHHH", 3, machine or own_machine, 1, 0, header_size, 0, 0,
+                                 header_size, entry_size, len(parts), 0, 0, 0)
+    with open(path, "wb") as f:
+        f.write(header + table + body)
+    os.chmod(path, 0o755)
+    return path
+
+
+class DdprunTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="ddpsock-test-")
+        os.chmod(self.folder, 0o755)
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def file(self, name, text="", mode=0o755):
+        path = os.path.join(self.folder, name)
+        with open(path, "w") as f:
+            f.write(text)
+        os.chmod(path, mode)
+        return path
+
+    def elf(self, name, parts, **options):
+        return make_elf(os.path.join(self.folder, name), parts, **options)
+
+    def not_covered(self, path, reason):
+        refused = ddprun("--require", path)
+        self.assertEqual(refused.returncode, 125, refused.stderr)
+        self.assertIn(f"{path}: not covered: {reason}", refused.stderr)
+        explained = ddprun("--explain", "--address", "127.0.0.1", "--port", "80", path)
+        self.assertIn(f"not covered: {reason}", explained.stdout)
+        self.assertIn("verdict   plain TCP", explained.stdout)
+
+    def test_hands_on_library_and_rules(self):
+        rules = self.file("rules.toml", '[[rule]]\nprogram = "redis-*"\naction = "require"\n')
+        out = ddprun("--rules", rules, "--off", "--engine", "user", "--", "env", env={"LD_PRELOAD": "/none.so"}).stdout
+        self.assertIn(f"LD_PRELOAD=/none.so:{LIBRARY}\n", out)
+        self.assertIn("DDPSOCK_RULES=ddp1;r1,redis-*,*,*,*,require,-;d,off,-\n", out)
+        self.assertIn("DDPSOCK_ENGINE=user\n", out)
+
+    def test_nested_runs_preload_once(self):
+        out = ddprun(DDPRUN, "env").stdout
+        self.assertIn(f"LD_PRELOAD={LIBRARY}\n", out)
+
+    def test_arguments_behind_the_program_are_its_own(self):
+        self.assertEqual(ddprun("echo", "--require", "-h", "--").stdout, "--require -h --\n")
+        self.assertEqual(ddprun("--", "echo", "--off").stdout, "--off\n")
+
+    def test_exit_codes_are_those_of_env(self):
+        self.assertEqual(ddprun("sh", "-c", "exit 7").returncode, 7)
+        self.assertEqual(ddprun("no-such-program-here").returncode, 127)
+        self.assertEqual(ddprun("/etc/passwd").returncode, 126)
+        self.assertEqual(ddprun(self.folder).returncode, 126)
+        for wrong in [[], ["--no-such-option", "true"], ["--require", "--off", "true"], ["--engine", "x", "true"]]:
+            self.assertEqual(ddprun(*wrong).returncode, 125, wrong)
+
+    def test_bad_rules_stop_before_the_program_starts(self):
+        touched = os.path.join(self.folder, "touched")
+        rules = self.file("rules.toml", '[[rule]]\naction = "off"\nport = 70000\n')
+        bad = ddprun("--rules", rules, "touch", touched)
+        self.assertEqual(bad.returncode, 125)
+        self.assertIn(f"{rules}:3:8: expected port: a number from 1 to 65535", bad.stderr)
+        self.assertFalse(os.path.exists(touched))
+        for missing in [os.path.join(self.folder, "none"), self.folder]:
+            self.assertEqual(ddprun("--rules", missing, "true").returncode, 125)
+
+    def test_bad_environment_is_said_once_and_the_program_runs(self):
+        env = {**os.environ, "LD_PRELOAD": LIBRARY, "DDPSOCK_RULES": "ddp1;d,perhaps,-"}
+        out = subprocess.run(["/bin/echo", "here"], env=env, capture_output=True, text=True, timeout=30)
+        self.assertEqual(out.stdout, "here\n")
+        self.assertEqual(out.stderr, "ddpsock: DDPSOCK_RULES is malformed, the library stays off: "
+                                     "expected an action: require, prefer or off\n")
+
+    def test_static_program(self):
+        self.not_covered(self.elf("static", [(1, b"")]), "it is statically linked")
+
+    def test_go_program(self):
+        note = struct.pack("<III", 4, 4, 4) + b"Go\0\0id\0\0"
+        self.not_covered(self.elf("go", [(PT_NOTE, note)]), "it is a Go program")
+        dynamic = [(PT_INTERP, b"/lib64/ld-linux-x86-64.so.2\0"), (PT_NOTE, note)]
+        self.not_covered(self.elf("dynamic-go", dynamic), "it is a Go program")
+
+    def test_other_machines_and_libcs(self):
+        self.not_covered(self.elf("musl", [(PT_INTERP, b"/lib/ld-musl-x86_64.so.1\0")]), "it uses musl")
+        self.not_covered(self.elf("narrow", [], elf_class=1), "it is not a 64-bit program")
+        self.not_covered(self.elf("foreign", [], machine=4), "it is built for another machine")
+        self.not_covered(self.file("text", "no #! line\n"), "it is neither an ELF file nor a script")
+
+    def test_malformed_files_are_no_worse(self):
+        with open(self.elf("whole", [(PT_NOTE, b"\xff" * 40), (PT_INTERP, b"/x\0")]), "rb") as f:
+            whole = f.read()
+        for size in range(0, len(whole), 3):
+            path = os.path.join(self.folder, "cut")
+            with open(path, "wb") as f:
+                f.write(whole[:size])
+            os.chmod(path, 0o755)
+            self.assertEqual(ddprun("--explain", "--address", "::1", "--port", "1", path).returncode, 0, size)
+
+    def test_scripts_are_followed_to_their_interpreter(self):
+        static = self.elf("static", [(1, b"")])
+        self.not_covered(self.file("script", f"#!{static} -x\n"), "it is statically linked")
+        self.not_covered(self.file("by-env", f"#!/usr/bin/env -S X=1 {static}\n"), "it is statically linked")
+        covered = ddprun("--require", self.file("fine", "#!/bin/sh\nexit 3\n"))
+        self.assertEqual(covered.returncode, 3, covered.stderr)
+
+    def test_privileged_program(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs root to make a setuid file of another user")
+        for mode, what in [(0o4755, "setuid"), (0o2755, "setgid")]:
+            path = os.path.join(self.folder, what)
+            shutil.copy("/bin/true", path)
+            os.chown(path, STRANGER, STRANGER)
+            os.chmod(path, mode)
+            self.not_covered(path, f"it is {what}")
+            warned = ddprun(path)
+            self.assertEqual(warned.returncode, 0)
+            self.assertIn("it runs without DDP", warned.stderr)
+
+    def test_explain_names_the_rule(self):
+        rules = self.file("rules.toml", '[[rule]]\nprogram = "sh"\nrole = "server"\naddress = "10.0.0.0/8"\n'
+                                        'port = "80-90"\naction = "require"\ncrc = false\n')
+        ask = ["--explain", "--rules", rules, "--role", "server", "--port", "81"]
+        self.assertEqual(ddprun(*ask, "--address", "10.1.1.1", "sh").stdout,
+                         f"program   {shutil.which('sh')}: covered\n"
+                         f"rule      {rules}:1: require, without CRC if the peer agrees\n"
+                         "verdict   DDP; an error (EPROTO) for clients that do not speak it\n")
+        self.assertIn("no rule matches; the default: prefer", ddprun(*ask, "--address", "11.1.1.1", "sh").stdout)
+        self.assertEqual(ddprun("--explain", "sh").returncode, 125)
+        self.assertEqual(ddprun(*ask, "--address", "localhost", "sh").returncode, 125)
+
+
+if __name__ == "__main__":
+    unittest.main()
