@@ -16,17 +16,22 @@
 namespace ddpsock::shim {
 namespace {
 
+// Could rules choose what `fd` is not yet? Then its duplicates must share a Socket from now on.
+bool may_still_be_chosen(int fd) {
+  sockaddr_storage peer;
+  socklen_t length = sizeof(peer);
+  return is_policy_active() && is_tcp_socket(fd) &&
+         getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0;
+}
+
 void duplicated(int from, int to) {
   if (to < 0 || from == to) return;
+  const int saved_errno = errno;
   const Hint hint = hint_of(from);
   set_hint(to, hint.origin, hint.reason);
-  if (!is_any_ours()) return;
-  const int saved_errno = errno;
-  if (is_ours(from)) {
-    share_fd(from, to);
-  } else {
-    drop_stale_fd(to);
-  }
+  drop_stale_fd(to);
+  if (!is_ours(from) && may_still_be_chosen(from)) enter_fd(from);
+  if (is_ours(from)) share_fd(from, to);
   errno = saved_errno;
 }
 

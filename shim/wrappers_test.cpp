@@ -334,6 +334,19 @@ TEST_F(Wrappers, DuplicatesShareTheStreamAndTheLastCloseReleasesIt) {
   client = -1;
 }
 
+TEST_F(Wrappers, DuplicatesMadeBeforeTheConnectionShareItToo) {
+  policy.is_active = true;
+  const int early = socket(AF_INET, SOCK_STREAM, 0);
+  const int copy = dup(early);
+  connect_pair();
+  const int accepted_before = served;
+  ASSERT_EQ(connect(copy, where(), sizeof(address)), 0);
+  served = accept(listener, nullptr, nullptr);
+  EXPECT_EQ(write(early, "x", 1), 1);
+  EXPECT_EQ(raw_read(served), inverted("x"));
+  for (int fd : {early, copy, accepted_before}) close(fd);
+}
+
 TEST_F(Wrappers, Dup2OntoAStreamReleasesIt) {
   connect_pair();
   EXPECT_EQ(dup2(-1, client), -1);
