@@ -12,6 +12,8 @@ namespace ddpsock::shim {
 namespace {
 
 constexpr uint32_t kReadable = EPOLLIN | EPOLLRDNORM;
+// With these a recv() returns at once; and to look for a whole FPDU would take the error away.
+constexpr uint32_t kEnded = EPOLLERR | EPOLLHUP;
 
 int created(int set) {
   if (set >= 0 && is_any_ours()) {
@@ -26,7 +28,8 @@ int keep_true(int set, epoll_event* events, int count) {
   int kept = 0;
   for (int i = 0; i < count; ++i) {
     if (const Watched watched = find_watch(set, events[i].data); watched.fd >= 0) {
-      const bool is_readable = watched.may_withdraw && (events[i].events & kReadable) != 0;
+      const bool is_readable = watched.may_withdraw && (events[i].events & kReadable) != 0 &&
+                               (events[i].events & kEnded) == 0;
       if (!is_report_true(watched.fd, is_readable)) events[i].events &= ~kReadable;
       // A connection that is complete now, or a socket made non-blocking since.
       if (!needs_correction(watched.fd, true)) forget_watch(set, watched.fd);

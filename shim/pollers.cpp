@@ -12,6 +12,18 @@ namespace ddpsock::shim {
 namespace {
 
 constexpr short kReadable = POLLIN | POLLRDNORM;
+// With these a recv() returns at once; and to look for a whole FPDU would take the error away.
+constexpr short kEnded = POLLERR | POLLHUP;
+
+// Readable, and not merely at an end.
+bool is_readable(short events) {
+  return (events & kReadable) != 0 && (events & kEnded) == 0;
+}
+
+bool has_ended(int fd) {
+  pollfd now{fd, 0, 0};
+  return real.poll(&now, 1, 0) > 0;
+}
 
 bool is_any_correctable(const pollfd* fds, nfds_t count) {
   for (nfds_t i = 0; i < count; ++i)
@@ -24,8 +36,7 @@ bool is_any_correctable(const pollfd* fds, nfds_t count) {
 int withdraw_untrue(pollfd* fds, nfds_t count) {
   int withdrawn = 0;
   for (nfds_t i = 0; i < count; ++i) {
-    if (fds[i].revents == 0 || is_report_true(fds[i].fd, (fds[i].revents & kReadable) != 0))
-      continue;
+    if (fds[i].revents == 0 || is_report_true(fds[i].fd, is_readable(fds[i].revents))) continue;
     fds[i].revents = static_cast<short>(fds[i].revents & ~kReadable);
     if (fds[i].revents == 0) ++withdrawn;
   }
@@ -77,9 +88,10 @@ struct SelectSets {
   int withdraw_untrue(int count) const {
     int withdrawn = 0;
     for (int fd = 0; fd < count; ++fd) {
-      const bool is_readable = is_in(readers, fd);
-      if (!is_ours(fd) || (!is_readable && !is_in(writers, fd)) || is_report_true(fd, is_readable))
-        continue;
+      if (!is_ours(fd) || (!is_in(readers, fd) && !is_in(writers, fd))) continue;
+      // select() does not tell data from an end.
+      const bool is_data = is_in(readers, fd) && needs_correction(fd, true) && !has_ended(fd);
+      if (is_report_true(fd, is_data)) continue;
       words_of(readers)[fd / kBitsPerWord] &= ~(1ul << (fd % kBitsPerWord));
       ++withdrawn;
     }

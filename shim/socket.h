@@ -78,7 +78,7 @@ Socket* take_socket();
 // is the descriptor about to be closed, -1 if it is closed already.
 void retire_socket(Socket& socket, int fd);
 
-// Gives up a stream that no phase needs any more. REQUIRES: no other call is running.
+// Gives up a stream that no phase needs any more.
 void drop_dead_stream(Socket& socket, int fd);
 
 }  // namespace ddpsock::shim

@@ -54,13 +54,15 @@ int connect_plain(int fd, const sockaddr* to, socklen_t length, const char* reas
   return result;
 }
 
-// connect() called again on a connection under way, as hiredis does, or on one that stands.
+// connect() called again on a connection under way, as hiredis does, or on one that stands; or to
+// dissolve it (AF_UNSPEC), after which the socket is as new.
 int connect_again(SocketUse& use, int fd, const sockaddr* to, socklen_t length) {
   const bool is_disconnect =
       to != nullptr && length >= sizeof(sa_family_t) && to->sa_family == AF_UNSPEC;
   const int result = real.connect(fd, to, length);
-  if (is_disconnect && result == 0) {
-    make_plain(*use, fd, "the program dissolved the connection");
+  if (is_disconnect && result == 0 && use.phase() != Phase::kListening) {
+    use->phase.store(Phase::kIdle, std::memory_order_release);
+    drop_dead_stream(*use, fd);
     return result;
   }
   if (!has_live_stream(use.phase()) || use.phase() == Phase::kStream) return result;

@@ -491,6 +491,35 @@ TEST_F(Wrappers, PollOfABlockingSocketWithdrawsPartOfAnFpdu) {
   EXPECT_EQ(engine.unready, 0);
 }
 
+TEST_F(Wrappers, ThePollersLeaveAnErrorForSoError) {
+  connect_pair();
+  raw_write(client, "unread");
+  close(served);
+  served = -1;
+  engine.unready = 1;
+  pollfd p{client, POLLIN, 0};
+  EXPECT_EQ(poll(&p, 1, 1000), 1);
+  fd_set readers;
+  FD_ZERO(&readers);
+  FD_SET(client, &readers);
+  EXPECT_EQ(select(client + 1, &readers, nullptr, nullptr, nullptr), 1);
+  EXPECT_EQ(engine.unready, 1) << "was not asked";
+  EXPECT_EQ(int_option(client, SOL_SOCKET, SO_ERROR), ECONNRESET);
+}
+
+TEST_F(Wrappers, ADissolvedConnectionIsJudgedAnew) {
+  connect_pair();
+  sockaddr nothing{};
+  nothing.sa_family = AF_UNSPEC;
+  EXPECT_EQ(connect(client, &nothing, sizeof(nothing)), 0);
+  EXPECT_EQ(engine.released, 1);
+  close(served);
+  EXPECT_EQ(connect(client, where(), sizeof(address)), 0);
+  served = accept(listener, nullptr, nullptr);
+  EXPECT_EQ(write(client, "x", 1), 1);
+  EXPECT_EQ(raw_read(served), inverted("x"));
+}
+
 TEST_F(Wrappers, PollOfANonBlockingSocketIsTheKernels) {
   connect_pair();
   raw_write(served, "x");
