@@ -151,7 +151,10 @@ uint64_t netns_cookie(int fd) {
 InetDiag::InetDiag()
     : fd_(static_cast<int>(
           syscall(SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG))) {
-  if (fd_ < 0) fd_ = -errno;
+  if (fd_ < 0)
+    fd_ = -errno;
+  else
+    netns_ = netns_cookie(fd_);
 }
 
 InetDiag::~InetDiag() {

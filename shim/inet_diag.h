@@ -45,7 +45,7 @@ class InetDiag {
   int open_error() const { return fd_ < 0 ? -fd_ : 0; }
 
   // The network namespace that is asked: that of the calling thread. 0: unknown.
-  uint64_t netns() const { return fd_ < 0 ? 0 : netns_cookie(fd_); }
+  uint64_t netns() const { return netns_; }
 
   // The socket with exactly these two addresses, in any state from SYN_SENT to TIME_WAIT; one that
   // waits to be accepted, or whose handshake has not ended on this side, is found too. ENOENT:
@@ -68,6 +68,7 @@ class InetDiag {
   Status<> visit_family(uint8_t family, uint16_t port, Visit visit, void* context);
 
   int fd_;
+  uint64_t netns_ = 0;
 };
 
 }  // namespace ddpsock::shim

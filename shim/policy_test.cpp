@@ -5,7 +5,11 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
+#include "shim/inet_diag.h"
 #include "shim/policy_testing.h"
+#include "shim/registry.h"
 
 namespace ddpsock::shim {
 namespace {
@@ -190,6 +194,95 @@ TEST(Policy, PortTakenOverIsNoticed) {
   client.connect_without_asking(port);
   EXPECT_EQ(client.confirm(), Mode::kPlain);
   EXPECT_EQ(thief.accept(), Mode::kUndecided);
+}
+
+SocketKey key_of(int fd) {
+  return {.netns = netns_cookie(fd), .cookie = socket_cookie(fd)};
+}
+
+RegistryTable my_registry() {
+  return own_registry(geteuid()).value();
+}
+
+// What after_accept does while the client makes up its mind.
+class DoubtTest : public ::testing::Test {
+ protected:
+  Listener listener_{"127.0.0.1"};
+  Outgoing client_;
+  void SetUp() override {
+    ASSERT_EQ(client_.connect(listener_), Mode::kProved);
+    ASSERT_TRUE(my_registry().set_doubtful(key_of(client_.fd()), true));
+  }
+};
+
+TEST_F(DoubtTest, AcceptWaitsUntilTheClientIsSure) {
+  std::thread client([&] {
+    usleep(20'000);
+    EXPECT_TRUE(my_registry().set_doubtful(key_of(client_.fd()), false));
+  });
+  EXPECT_EQ(listener_.accept(), Mode::kProved);
+  client.join();
+}
+
+TEST_F(DoubtTest, AcceptWaitsUntilTheClientHasWithdrawn) {
+  std::thread client([&] {
+    usleep(20'000);
+    EXPECT_TRUE(my_registry().withdraw(key_of(client_.fd())));
+  });
+  EXPECT_EQ(listener_.accept(), Mode::kPlain);
+  client.join();
+}
+
+TEST_F(DoubtTest, AcceptDoesNotWaitForever) {
+  EXPECT_EQ(listener_.accept(), Mode::kUndecided);
+}
+
+// Entries of sockets that do not exist, in the way of the client's own.
+void crowd_out(const SocketKey& key, Entry entry) {
+  const auto never = [](void*, const Entry&) { return false; };
+  entry.kind = Kind::kConnection;
+  uint64_t cookie = uint64_t{1} << 40;
+  for (size_t filled = 0; filled < kProbes; ++cookie) {
+    entry.key.cookie = cookie;
+    if (first_slot(entry.key) != first_slot(key)) continue;
+    if (!my_registry().publish(entry, never, nullptr)) return;
+    ++filled;
+  }
+}
+
+TEST(FullRegistry, EntriesOfClosedConnectionsMakeRoom) {
+  Listener listener("127.0.0.1");
+  Outgoing client;
+  Entry entry;
+  entry.key.netns = netns_cookie(client.fd());
+  entry.local = Address{{10, 1, 2, 3}, 1};
+  entry.remote = Address{{10, 1, 2, 3}, 2};
+  crowd_out(key_of(client.fd()), entry);
+  EXPECT_EQ(client.connect(listener), Mode::kProved);
+  EXPECT_EQ(client.confirm(), Mode::kProved);
+  EXPECT_EQ(listener.accept(), Mode::kProved);
+}
+
+TEST(FullRegistry, UnfinishedEntriesGoWithTheirProcess) {
+  Listener listener("127.0.0.1");
+  Outgoing client;
+  Entry entry;
+  entry.key.netns = netns_cookie(client.fd());
+  entry.pid = 0x7fff'fff0;  // beyond the kernel's largest
+  crowd_out(key_of(client.fd()), entry);
+  EXPECT_EQ(client.ask(listener.port()), Mode::kProved);
+}
+
+TEST(FullRegistry, WhatCannotBeCheckedStaysAndTheVerdictIsPlain) {
+  Listener listener("127.0.0.1");
+  Outgoing client;
+  Entry entry;
+  // Another namespace, where nobody can be asked from here.
+  entry.key.netns = netns_cookie(client.fd()) + 1'000'000;
+  crowd_out(key_of(client.fd()), entry);
+  EXPECT_EQ(client.ask(listener.port()), Mode::kPlain);
+  client.connect_without_asking(listener.port());
+  EXPECT_EQ(listener.accept(), Mode::kPlain);
 }
 
 TEST(Policy, NotIpIsPlain) {
