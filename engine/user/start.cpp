@@ -49,8 +49,9 @@ uint32_t payload_per_segment(int fd) {
 
 // Before the send lease is taken: whatever has to come from the peer before we may speak.
 int UserStream::prepare_to_send(int fd, int flags) {
+  const bool is_awaited = is_strict_ || peer_ == Peer::kRequired;
   const bool needs_peer_first =
-      peer_ == Peer::kUnknown || (is_strict_ && !rx_.is_started && !is_state(StreamState::kFailed));
+      peer_ == Peer::kUnknown || (is_awaited && !rx_.is_started && !is_state(StreamState::kFailed));
   if (!needs_peer_first) return 0;
   if (role_ == Role::kInitiator) {
     if (const Io io = on_connected(fd, false); !io.is_ok()) return io.error;

@@ -333,7 +333,7 @@ int UserStream::flush_tail(int fd, bool may_wait) {
 Io UserStream::send(int fd, std::span<const iovec> from, int flags) {
   constexpr int kKnown = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_EOR | MSG_CONFIRM;
   if ((flags & ~kKnown) != 0) return Io::fail(EOPNOTSUPP);
-  if (!tx_.is_started) [[unlikely]] {
+  if (!tx_.is_started || !rx_.is_started) [[unlikely]] {
     if (const int e = prepare_to_send(fd, flags); e != 0) return Io::fail(e);
   }
   Hold hold(*this, tx_.lease);

@@ -701,6 +701,31 @@ TEST(Strict, NoFpduBeforeTheReply) {
   server.join();
 }
 
+// The Request may be out already, as after a non-blocking connect: the first FPDU waits all the
+// same.
+class SendsAfterTheRequest : public testing::TestWithParam<StreamAttr> {};
+INSTANTIATE_TEST_SUITE_P(Strict, SendsAfterTheRequest,
+                         testing::Values(StreamAttr{.peer = Peer::kProved,
+                                                    .is_strict = true,
+                                                    .start_timeout = Duration::from_ms(50)},
+                                         StreamAttr{.peer = Peer::kRequired,
+                                                    .start_timeout = Duration::from_ms(50)}));
+
+TEST_P(SendsAfterTheRequest, OnlyOnceTheReplyIsThere) {
+  TcpPair tcp;
+  auto r = user_stream_engine().open(tcp.client, GetParam());
+  ASSERT_TRUE(r.has_value());
+  EXPECT_EQ((*r)->on_connected(tcp.client, false).error, 0);
+  uint8_t wire[1024];
+  const ssize_t request = ::recv(tcp.server, wire, sizeof wire, 0);
+  EXPECT_GE(request, MPA_STARTUP_HEADER_SIZE);
+  Buffer payload = pattern(10);
+  const iovec v{payload.data(), payload.size()};
+  EXPECT_EQ((*r)->send(tcp.client, {&v, 1}, 0).error, ETIMEDOUT);
+  EXPECT_LE(::recv(tcp.server, wire, sizeof wire, MSG_DONTWAIT), 0) << "an FPDU before the Reply";
+  (*r)->release(tcp.client);
+}
+
 TEST(Strict, ARequiredPeerThatIsSilentTimesOut) {
   TcpPair tcp;
   auto r = user_stream_engine().open(
