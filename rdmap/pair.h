@@ -37,7 +37,8 @@ struct Endpoint {
 
   Posted send(SendWr wr) { return qp.post_send({&wr, 1}); }
   Posted send_text(uint64_t id, const std::string& text) {
-    const Bytes range = bytes_of(text);
+    texts.push_back(text);  // borrowed until the completion
+    const Bytes range = bytes_of(texts.back());
     return send({.id = id, .op = op::Send{.payload = {&range, 1}}});
   }
   Posted recv(uint64_t id, MutBytes memory) {
@@ -87,6 +88,7 @@ struct Endpoint {
   std::vector<Completion> sends() { return poll(send_cq); }
   std::vector<Completion> receives() { return poll(recv_cq); }
 
+  std::deque<std::string> texts;
   StagTable stags;
   CompletionQueue send_cq;
   CompletionQueue recv_cq;

@@ -191,5 +191,17 @@ TEST(QpEnd, AResponderThatHasReceivedNothingCannotSendATerminate) {
   EXPECT_EQ(p.a.output().size(), 1u) << "the initiator may";
 }
 
+TEST(QpEnd, FinBeforeAPostedReadHasGoneOutIsALoss) {
+  Pair p;
+  std::vector<uint8_t> local(8);
+  const uint32_t ours = p.a.reg(local, kLocalWrite);
+  p.a.output();
+  p.a.send({.op = op::Read{ours, 0, 8, 1, 0}});
+  p.a.qp.on_llp_end(LlpEnd::kFinBetween);
+  EXPECT_EQ(p.a.qp.state(), QpState::kEnded);
+  EXPECT_EQ(p.a.qp.terminate_info().reason, EndReason::kLlpLost);
+  EXPECT_EQ(statuses(p.a.sends()), (S{kFlushed}));
+}
+
 }  // namespace
 }  // namespace ddpsock::rdmap::test

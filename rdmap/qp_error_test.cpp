@@ -402,5 +402,46 @@ TEST(QpError, Trap30ReceivedTerminatesInBothFormsAndBroken) {
   EXPECT_EQ(receive({0x20}, true).terminate.code, TermCode{}) << "too short to say";
 }
 
+TEST(QpError, Trap8AReadRtrDoesNotRaiseAnIrdOfZeroForLaterReads) {
+  Pair p(QpAttr{.number = 1, .pd = 7}, 0, Rtr::kRead);
+  p.run();
+  EXPECT_FALSE(p.b.qp.has_output());
+  const auto error = p.b.input(with_body(0x41, 1, 2, ReadRequest{}));
+  EXPECT_EQ(error, TermCode::ddp(ddp::Error::kNoBuffer));
+}
+
+TEST(QpError, TooManyGapsAreALocalErrorWithoutHeaders) {
+  Endpoint b(QpAttr{.number = 1, .pd = 7, .max_fragments = 2, .order = ddp::LlpOrder::kAnyOrder});
+  b.qp.start({false, Rtr::kNone, 0, 0});
+  std::vector<uint8_t> in(100);
+  b.recv(1, in);
+  EXPECT_FALSE(b.input(untagged(0x43, 0, 1, 10, 1, false)));
+  EXPECT_FALSE(b.input(untagged(0x43, 0, 1, 20, 1, false)));
+  EXPECT_TRUE(b.input(untagged(0x43, 0, 1, 30, 1, false)));
+  const auto out = b.output();
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(Ulpdu(out[0].begin() + 18, out[0].end()), (Ulpdu{0x10, 0x00, 0, 0}));
+}
+
+TEST(QpError, EveryTruncationOfEveryFrameFailsOrIsAShorterMessage) {
+  const std::vector<Ulpdu> frames = {tagged(0x40, 1, 0, 4),
+                                     untagged(0x43, 0, 1, 0, 4),
+                                     with_body(0x41, 1, 1, ReadRequest{}),
+                                     with_body(0x4a, 1, 1, AtomicRequest{}),
+                                     untagged(0x48, 0, 1, 0, 8),
+                                     untagged(0x47, 2, 1, 0, 52)};
+  for (const Ulpdu& frame : frames) {
+    for (size_t n = 0; n < frame.size(); ++n) {
+      Scene s;
+      const Ulpdu cut(frame.begin(), frame.begin() + static_cast<ptrdiff_t>(n));
+      const auto error = s.p.b.input(cut);
+      if (n < ddp::header_size(frame[0])) {
+        EXPECT_EQ(error, TermCode::ddp(ddp::Error::kLocalCatastrophic)) << n;
+      }
+      for (uint8_t b : s.region) ASSERT_EQ(b, 0);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ddpsock::rdmap::test

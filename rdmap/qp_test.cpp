@@ -379,54 +379,6 @@ TEST(Qp, FencedLocalInvalidateAfterAReadCompletes) {
   EXPECT_FALSE(p.a.stags.access(ours, 0, 1, kLocalWrite, p.a.qp.stream()));
 }
 
-class RtrTest : public testing::TestWithParam<Rtr> {};
-
-TEST_P(RtrTest, Trap8RtrConsumesNoReceiveNoCompletionAndNoStagCheck) {
-  Pair p(QpAttr{.number = 1, .pd = 7}, 0, GetParam());  // IRD and ORD 0 on both sides
-  std::vector<uint8_t> in(10);
-  p.b.recv(1, in);
-  p.b.send_text(5, "server");
-  EXPECT_TRUE(p.b.output().empty()) << "the responder waits for the first FPDU";
-  std::vector<uint8_t> back(10);
-  p.a.recv(2, back);
-  p.run();
-  EXPECT_EQ(p.a.receives().size(), 1u);
-  EXPECT_TRUE(p.b.receives().empty());
-  p.a.send_text(6, "client");
-  p.run();
-  EXPECT_EQ(p.b.receives().size(), 1u);
-  EXPECT_EQ(p.a.sends().size(), 1u);
-  EXPECT_EQ(p.a.qp.state(), QpState::kRts);
-  EXPECT_EQ(p.b.qp.state(), QpState::kRts);
-}
-INSTANTIATE_TEST_SUITE_P(Kinds, RtrTest, testing::Values(Rtr::kSend, Rtr::kWrite, Rtr::kRead));
-
-TEST(Qp, Trap8RtrFramesAreTheGoldenOnes) {
-  const auto frame = [](Rtr rtr) {
-    Endpoint e;
-    e.qp.start({true, rtr, 0, 0});
-    const auto out = e.output();
-    EXPECT_EQ(out.size(), 1u);
-    return out[0];
-  };
-  const Ulpdu write = {0xc1, 0x40, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0};
-  const Ulpdu send = {0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0};
-  EXPECT_EQ(frame(Rtr::kWrite), write);
-  EXPECT_EQ(frame(Rtr::kSend), send);
-  EXPECT_EQ(frame(Rtr::kRead).size(), 46u);
-}
-
-TEST(Qp, Trap3TheResponderSendsNothingBeforeItHasReceivedAlsoWithoutRtr) {
-  Pair p(QpAttr{.number = 1, .pd = 7}, 4, Rtr::kNone);
-  std::vector<uint8_t> in(10);
-  p.b.recv(1, in);
-  p.b.send_text(5, "server");
-  EXPECT_FALSE(p.b.qp.has_output());
-  p.a.send_text(1, "x");
-  for (const Ulpdu& u : p.a.output()) p.b.input(u);
-  EXPECT_TRUE(p.b.qp.has_output());
-}
-
 TEST(Qp, Trap22ZeroLengthSendConsumesAReceive) {
   Pair p;
   std::vector<uint8_t> in(10);
@@ -504,6 +456,42 @@ TEST(Qp, AReadPinsItsSinkAndAnAnswerItsSource) {
   EXPECT_TRUE(p.b.stags.deregister(theirs));
   EXPECT_FALSE(p.a.input(answer));
   EXPECT_TRUE(p.a.stags.deregister(ours));
+}
+
+TEST(Qp, Trap28AnAnswerComesBeforeALaterSend) {
+  Pair p;
+  std::vector<uint8_t> remote = pattern(64), local(64), in(10);
+  const uint32_t theirs = p.b.reg(remote, kRemoteRead), ours = p.a.reg(local, kLocalWrite);
+  p.a.send({.op = op::Read{ours, 0, 64, theirs, 0}});
+  for (const Ulpdu& u : p.a.output()) p.b.input(u);
+  p.b.send_text(1, "later");
+  const auto out = p.b.output();
+  ASSERT_EQ(out.size(), 2u);
+  EXPECT_EQ(out[0][1], 0x42);
+  EXPECT_EQ(out[1][1], 0x43);
+}
+
+TEST(Qp, AnswersInTheHandsOfTheLlpAreBounded) {
+  QpAttr attr{.number = 1, .pd = 7, .max_ird = 2, .max_ord = 8};
+  Endpoint a(attr), b(attr);
+  a.qp.start({true, Rtr::kNone, 2, 2});
+  b.qp.start({false, Rtr::kNone, 2, 2});
+  std::vector<uint8_t> remote = pattern(8), local(8);
+  const uint32_t theirs = b.reg(remote, kRemoteRead), ours = a.reg(local, kLocalWrite);
+  uint32_t unsent = 0;
+  for (int i = 0; i < 20; ++i) {
+    a.send({.op = op::Read{ours, 0, 8, theirs, 0}});
+    for (const Ulpdu& u : a.output()) ASSERT_FALSE(b.input(u));
+    ddp::Segment s;
+    while (b.qp.next_segment(kMulpdu, s)) {
+      ++unsent;
+      ASSERT_FALSE(a.input(Endpoint::flatten(s)));
+    }
+  }
+  EXPECT_EQ(unsent, 3u) << "the LLP has not said that it took any";
+  EXPECT_EQ(b.qp.state(), QpState::kRts);
+  b.qp.segments_sent(unsent);
+  EXPECT_TRUE(b.qp.has_output());
 }
 
 }  // namespace
