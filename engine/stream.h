@@ -71,7 +71,7 @@ struct StreamStatus {
   uint64_t bytes_sent, bytes_received;
   uint64_t fpdus_sent, fpdus_received;
   uint64_t crcs_checked;
-  const char* failure;  // static text, nullptr if none
+  const char* failure;  // valid until release(); nullptr if none
 };
 
 // One connection in DDPMODE. Shared by every fd and every forked process that has the socket; lives
@@ -131,6 +131,19 @@ class StreamEngine {
   // lacks what the engine needs).
   virtual Result<Stream*> open(int fd, const StreamAttr& attr) = 0;
   virtual const char* name() const = 0;
+
+  // A descriptor that carries the state of all streams of this process and its forked relatives
+  // into a program it executes; -1 if there is nothing to carry or the engine cannot. It is
+  // close-on-exec; the caller clears that flag right before exec and tells the new program the
+  // number. Stays the engine's.
+  virtual int handover_fd() const = 0;
+
+  // In the new program, before any open(): takes such a descriptor over (owned from now on). False,
+  // and the descriptor is left alone, if it is not one or comes from another build.
+  virtual bool adopt(int handover_fd) = 0;
+
+  // The stream that an inherited socket carries, now also this process's; nullptr if it has none.
+  virtual Stream* find(int fd) = 0;
 
  protected:
   ~StreamEngine() = default;

@@ -2,9 +2,12 @@
 #include "engine/user/arena.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +15,9 @@
 #include <new>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/process.h"
+#include "base/sys.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -25,6 +30,17 @@ constexpr uint32_t kKeptBlocks = 64;
 constexpr int kForking = -1;  // a process slot promised to a child that has not run yet
 constexpr Duration kForkTakesAtMost = Duration::from_ms(60'000);
 
+// Two builds that may lay the arena out differently have different numbers.
+constexpr uint64_t hash(const char* text) {
+  uint64_t h = 0xcbf29ce484222325;
+  for (; *text != 0; ++text) h = (h ^ static_cast<uint8_t>(*text)) * 0x100000001b3;
+  return h;
+}
+constexpr uint64_t kBuild = (hash(DDPSOCK_VERSION)) | 1;
+
+// Out of the way of programs that expect the lowest numbers, and of select().
+constexpr int kHighFd = 1000;
+
 std::atomic<Arena*> the_arena{nullptr};
 alignas(Arena) std::byte arena_storage[sizeof(Arena)];
 
@@ -35,6 +51,8 @@ bool is_process_alive(int pid) {
 }  // namespace
 
 struct Arena::Shared {
+  std::atomic<uint64_t> build;  // kBuild once set up: another build may lay things out differently
+  std::atomic<uint32_t> shrink;
   std::atomic<uint32_t> record_cursor;
   std::atomic<uint32_t> records_live;
   std::atomic<uint32_t> rotation;
@@ -47,26 +65,74 @@ struct Arena::Shared {
 
 Arena::Arena(Shared* shared) : shared_(shared) {}
 
+Arena* Arena::map(int fd, uint32_t shrink) {
+  const uint32_t records = kMaxRecords / shrink;
+  const uint32_t blocks = kMaxBlocks / shrink;
+  const size_t head_size = (sizeof(Shared) + 4095) & ~size_t{4095};
+  const size_t size = head_size + records * kRecordSize + size_t{blocks} * kBlockSize;
+  if (fd >= 0) {
+    struct stat st;
+    if (fstat(fd, &st) != 0) return nullptr;
+    if (st.st_size == 0 && ftruncate(fd, static_cast<off_t>(size)) != 0) return nullptr;
+    if (st.st_size != 0 && static_cast<size_t>(st.st_size) != size) return nullptr;
+  }
+  void* p = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                 MAP_SHARED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0), fd, 0);
+  if (p == MAP_FAILED) return nullptr;
+  auto* base = static_cast<uint8_t*>(p);
+  // Zeroed memory is an arena in which everything is free.
+  auto* arena = new (arena_storage) Arena(reinterpret_cast<Shared*>(p));
+  arena->records_ = base + head_size;
+  arena->blocks_ = arena->records_ + records * kRecordSize;
+  arena->record_count_ = records;
+  arena->block_count_ = blocks;
+  arena->fd_ = fd;
+  return arena;
+}
+
 Arena* Arena::create() {
+  rlimit file_size;
+  // A limit on files would answer ftruncate with a signal.
+  const bool may_have_file =
+      getrlimit(RLIMIT_FSIZE, &file_size) == 0 && file_size.rlim_cur == RLIM_INFINITY;
   // Address space may be limited (RLIMIT_AS): take what can be had, down to a sixteenth.
   for (uint32_t shrink = 1; shrink <= 16; shrink *= 2) {
-    const uint32_t records = kMaxRecords / shrink;
-    const uint32_t blocks = kMaxBlocks / shrink;
-    const size_t head_size = (sizeof(Shared) + 4095) & ~size_t{4095};
-    const size_t size = head_size + records * kRecordSize + size_t{blocks} * kBlockSize;
-    void* p = mmap(nullptr, size, PROT_READ | PROT_WRITE,
-                   MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) continue;
-    auto* base = static_cast<uint8_t*>(p);
-    auto* arena = new (arena_storage) Arena(new (p) Shared);
-    arena->records_ = base + head_size;
-    arena->blocks_ = arena->records_ + records * kRecordSize;
-    arena->record_count_ = records;
-    arena->block_count_ = blocks;
+    base::UniqueFd fd(may_have_file ? memfd_create("ddpsock", MFD_CLOEXEC) : -1);
+    if (fd.is_valid()) {
+      const int high = base::sys.fcntl(fd.get(), F_DUPFD_CLOEXEC, kHighFd);
+      if (high >= 0) fd.reset(high);
+    }
+    Arena* arena = map(fd.get(), shrink);
+    if (arena == nullptr) continue;
+    static_cast<void>(fd.release());
     arena->shared_->rotation.store(kMinRotation, std::memory_order_relaxed);
+    arena->shared_->shrink.store(shrink, std::memory_order_relaxed);
+    arena->shared_->build.store(kBuild, std::memory_order_release);
     return arena;
   }
   return nullptr;
+}
+
+Arena* Arena::adopt(int fd) {
+  if (get_if_mapped() != nullptr || !base::process_init()) return nullptr;
+  struct {
+    uint64_t build;
+    uint32_t shrink;
+  } start{};
+  if (pread(fd, &start, sizeof start, 0) != static_cast<ssize_t>(sizeof start)) return nullptr;
+  if (start.build != kBuild || start.shrink == 0 || start.shrink > 16) return nullptr;
+  Arena* arena = map(fd, start.shrink);
+  if (arena != nullptr) publish(arena);
+  return arena;
+}
+
+void Arena::publish(Arena* arena) {
+  pthread_atfork([] { Arena::get()->before_fork(); }, nullptr, [] { Arena::get()->in_child(); });
+  the_arena.store(arena, std::memory_order_release);
+}
+
+Arena* Arena::get_if_mapped() {
+  return the_arena.load(std::memory_order_acquire);
 }
 
 Arena* Arena::get() {
@@ -79,12 +145,23 @@ Arena* Arena::get() {
     if ((arena = the_arena.load(std::memory_order_acquire)) != nullptr) return arena;
   }
   arena = the_arena.load(std::memory_order_acquire);
-  if (arena == nullptr && base::process_init() && (arena = create()) != nullptr) {
-    pthread_atfork([] { Arena::get()->before_fork(); }, nullptr, [] { Arena::get()->in_child(); });
-    the_arena.store(arena, std::memory_order_release);
-  }
+  if (arena == nullptr && base::process_init() && (arena = create()) != nullptr) publish(arena);
   is_creating.store(false, std::memory_order_release);
   return arena;
+}
+
+uint32_t Arena::rotation() const {
+  return std::min(shared_->rotation.load(), record_count_);
+}
+
+bool Arena::is_live(uint32_t i) {
+  return head(i)->state.load(std::memory_order_acquire) == kLive;
+}
+
+bool Arena::hold_record(uint32_t i) {
+  const uint32_t me = my_process();
+  if (me < HolderSet::kMax) head(i)->holders.add(me);
+  return is_live(i);
 }
 
 Arena::RecordHead* Arena::head(uint32_t i) {
@@ -102,6 +179,9 @@ uint32_t Arena::live_records() const {
 
 // A slot in the table of processes, or kMax if 256 processes of this family are alive.
 uint32_t Arena::claim_process(int pid) {
+  // After exec the process is the one that it was.
+  for (uint32_t i = 0; pid > 0 && i < HolderSet::kMax; ++i)
+    if (shared_->processes[i].load() == pid) return i;
   for (uint32_t i = 0; i < HolderSet::kMax; ++i) {
     int none = 0;
     if (shared_->processes[i].compare_exchange_strong(none, pid)) return i;
@@ -121,14 +201,13 @@ uint32_t Arena::my_process() {
 void* Arena::allocate_record() {
   const uint32_t me = my_process();
   const uint32_t live = shared_->records_live.fetch_add(1, std::memory_order_relaxed) + 1;
-  uint32_t rotation = shared_->rotation.load(std::memory_order_relaxed);
-  if (live > rotation / 2 && rotation < record_count_) {
-    rotation = std::min(rotation * 2, record_count_);
-    shared_->rotation.store(rotation, std::memory_order_relaxed);
+  uint32_t round = rotation();
+  if (live > round / 2 && round < record_count_) {
+    round = std::min(round * 2, record_count_);
+    shared_->rotation.store(round, std::memory_order_relaxed);
   }
-  rotation = std::min(rotation, record_count_);
-  for (uint32_t tries = 0; tries < rotation; ++tries) {
-    const uint32_t i = shared_->record_cursor.fetch_add(1, std::memory_order_relaxed) % rotation;
+  for (uint32_t tries = 0; tries < round; ++tries) {
+    const uint32_t i = shared_->record_cursor.fetch_add(1, std::memory_order_relaxed) % round;
     uint32_t free = kFree;
     if (!head(i)->state.compare_exchange_strong(free, kLive, std::memory_order_acq_rel)) continue;
     // Process table full: nobody is noted as holder, so the record is never collected, only
@@ -187,7 +266,7 @@ void Arena::before_fork() {
   if (child_index_ == HolderSet::kMax) return;
   shared_->forking_since[child_index_].store(base::now().ns);
   const uint32_t me = my_process();
-  for (uint32_t i = 0; i < record_count_ && i < shared_->rotation.load(); ++i)
+  for (uint32_t i = 0; i < rotation(); ++i)
     if (me < HolderSet::kMax && head(i)->holders.has(me)) head(i)->holders.add(child_index_);
 }
 
@@ -204,7 +283,7 @@ void Arena::collect() {
         pid == kForking ? base::now() - Time{shared_->forking_since[p].load()} > kForkTakesAtMost
                         : pid > 0 && !is_process_alive(pid);
     if (!is_dead) continue;
-    for (uint32_t i = 0; i < record_count_ && i < shared_->rotation.load(); ++i) {
+    for (uint32_t i = 0; i < rotation(); ++i) {
       RecordHead* h = head(i);
       if (!h->holders.has(p)) continue;
       h->holders.remove(p);

@@ -45,6 +45,13 @@ class Arena {
 
   // The process family's arena; mapped at the first call. nullptr if the kernel refuses the memory.
   static Arena* get();
+  static Arena* get_if_mapped();
+  // Maps the arena that another program of this family carried here by exec, and owns `fd`; nullptr
+  // if that is not one of this build, or an arena is mapped already.
+  static Arena* adopt(int fd);
+  // Close-on-exec; -1 where it could not be had (RLIMIT_FSIZE, no memfd): then nothing survives
+  // exec.
+  int fd() const { return fd_; }
 
   // A zeroed record of kRecordSize bytes held by this process, or nullptr when all are in use.
   // Records come round in rotation, so that a thread that raced with release() meets a free one,
@@ -61,6 +68,17 @@ class Arena {
   uint8_t* block_data(uint32_t block) { return blocks_ + (block - 1) * kBlockSize; }
 
   uint32_t live_records() const;
+  uint32_t record_count() const { return record_count_; }
+  uint32_t index_of(const void* record) const;
+
+  // A live record for which `matches` is true, held by this process from now on; nullptr if none
+  // is.
+  template <typename F>
+  void* find_record(F matches) {
+    for (uint32_t i = 0; i < rotation(); ++i)
+      if (is_live(i) && matches(record(i)) && hold_record(i)) return record(i);
+    return nullptr;
+  }
 
   // Called around fork(), by pthread_atfork: the child inherits the parent's holds.
   void before_fork();
@@ -81,9 +99,13 @@ class Arena {
 
   explicit Arena(Shared* shared);
   static Arena* create();
+  static Arena* map(int fd, uint32_t shrink);
+  static void publish(Arena* arena);
+  uint32_t rotation() const;
+  bool is_live(uint32_t i);
+  bool hold_record(uint32_t i);
   RecordHead* head(uint32_t i);
   void* record(uint32_t i) { return records_ + size_t{i} * kRecordSize; }
-  uint32_t index_of(const void* record) const;
   uint32_t claim_process(int pid);
   uint32_t my_process();
 
@@ -92,6 +114,7 @@ class Arena {
   uint8_t* blocks_;
   uint32_t record_count_;
   uint32_t block_count_;
+  int fd_ = -1;
   FreeContents free_contents_ = nullptr;
   uint32_t process_index_ =
       HolderSet::kMax;  // private memory: right in a child only after in_child

@@ -46,7 +46,7 @@ int UserStream::take_control(int fd, Bytes fpdu) {
   const uint32_t size = fpdu_size(base::load_be16(fpdu.data()));
   if (fpdu.size() < size || base::load_be16(fpdu.data()) < DDP_TAGGED_HEADER_SIZE)
     return fail_protocol(fd, TermCode::ddp(ddp::Error::kLocalCatastrophic), {});
-  if (has_crc_) {
+  if (r_.has_crc) {
     count_crc();
     const Bytes covered = fpdu.first(size - MPA_CRC_SIZE);
     if (base::crc32c(covered) != base::load_le32(covered.data() + covered.size()))
@@ -114,7 +114,7 @@ void UserStream::send_terminate(int fd, TermCode code, Bytes segment) {
                                           .qn = RDMAP_QN_TERMINATE,
                                           .msn = RDMAP_TERM_MSN,
                                           .mo = 0});
-    mpa::finish_fpdu(MutBytes(frame).first(fpdu_size(ulpdu)), ulpdu, has_crc_);
+    mpa::finish_fpdu(MutBytes(frame).first(fpdu_size(ulpdu)), ulpdu, r_.has_crc);
     base::sys.send(fd, frame, fpdu_size(ulpdu), MSG_DONTWAIT | MSG_NOSIGNAL);
   }
   tx_.lease.release();
@@ -122,9 +122,8 @@ void UserStream::send_terminate(int fd, TermCode code, Bytes segment) {
 
 void UserStream::end_connection(int fd, const char* why) {
   const int saved = errno;
-  const char* none = nullptr;
-  failure_.compare_exchange_strong(none, why);
-  state_.store(StreamState::kFailed, std::memory_order_release);
+  r_.note_failure(why);
+  r_.state.store(StreamState::kFailed, std::memory_order_release);
   base::sys.shutdown(fd, SHUT_RDWR);
   // Unread bytes would turn our close into a reset, and a reset can destroy the Terminate in the
   // peer's queue. Bounded: a peer that keeps sending gets its reset.

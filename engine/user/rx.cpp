@@ -122,7 +122,7 @@ UserStream::Receiver::Front UserStream::Receiver::look() {
 // REQUIRES: the whole FPDU in front is in the buffer.
 bool UserStream::Receiver::verify(uint32_t size) {
   const uint8_t* p = data_ + beg_;
-  if (!s_.has_crc_) return true;
+  if (!s_.r_.has_crc) return true;
   s_.count_crc();
   if (base::crc32c({p, size - MPA_CRC_SIZE}) == base::load_le32(p + size - MPA_CRC_SIZE))
     return true;
@@ -210,7 +210,7 @@ ssize_t UserStream::Receiver::pull_directly(uint32_t payload, uint32_t rest) {
   const size_t used = ahead.slice({slices, kMaxSlices}, covered);
   if (covered < coming) return 0;
 
-  uint32_t crc = s_.has_crc_ ? base::crc32c({p, end_ - beg_}) : 0;
+  uint32_t crc = s_.r_.has_crc ? base::crc32c({p, end_ - beg_}) : 0;
   to_.put(p + kChunkHeader, here);
   count_segment(p, payload);
   if (data_ == nullptr && !move_to_block()) return -1;
@@ -223,7 +223,7 @@ ssize_t UserStream::Receiver::pull_directly(uint32_t payload, uint32_t rest) {
   }
   end_ = static_cast<uint32_t>(static_cast<size_t>(n) - coming);
   const uint32_t trailer = rest - static_cast<uint32_t>(coming);
-  if (s_.has_crc_) {
+  if (s_.r_.has_crc) {
     s_.count_crc();
     for (const iovec& v : std::span(slices, used))
       crc = base::crc32c_extend(crc, {static_cast<const uint8_t*>(v.iov_base), v.iov_len});

@@ -62,7 +62,7 @@ UserStream::Scan::Sight UserStream::Scan::look(IoCursor* to) {
     if (end - beg < size) break;
     const uint32_t covered = size - MPA_CRC_SIZE;
     if (!is_chunk(data + beg, msn) || rx.mo != 0 ||
-        (s_.has_crc_ &&
+        (s_.r_.has_crc &&
          base::crc32c({data + beg, covered}) != base::load_le32(data + beg + covered))) {
       if (sight.payload == 0) sight.error = EPROTO;
       return sight;

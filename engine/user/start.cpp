@@ -49,22 +49,23 @@ uint32_t payload_per_segment(int fd) {
 
 // Before the send lease is taken: whatever has to come from the peer before we may speak.
 int UserStream::prepare_to_send(int fd, int flags) {
-  const bool is_awaited = is_strict_ || peer_ == Peer::kRequired;
+  const bool is_awaited = r_.is_strict || r_.peer == Peer::kRequired;
   const bool needs_peer_first =
-      peer_ == Peer::kUnknown || (is_awaited && !rx_.is_started && !is_state(StreamState::kFailed));
+      r_.peer == Peer::kUnknown ||
+      (is_awaited && !rx_.is_started && !is_state(StreamState::kFailed));
   if (!needs_peer_first) return 0;
-  if (role_ == Role::kInitiator) {
+  if (r_.role == Role::kInitiator) {
     if (const Io io = on_connected(fd, false); !io.is_ok()) return io.error;
   }
   Hold hold(*this, rx_.lease);
   if (const int e = hold.take(fd, Hold::kReceive, flags); e != 0) return e;
   if (rx_.is_started) return 0;
-  if (peer_ == Peer::kUnknown) {
+  if (r_.peer == Peer::kUnknown) {
     const int e = sniff(fd, MSG_DONTWAIT);
     if (e == 0) return start_receiving(fd, MSG_DONTWAIT);
     // The program speaks first and the peer has not said a word of MPA: it gets what a plain peer
     // expects.
-    state_.store(StreamState::kPlain, std::memory_order_release);
+    r_.state.store(StreamState::kPlain, std::memory_order_release);
     return EPROTOTYPE;
   }
   return await_start_frame(fd);
@@ -72,7 +73,7 @@ int UserStream::prepare_to_send(int fd, int flags) {
 
 // Waits for the peer's frame whatever the socket's mode, within the start-up's deadline.
 int UserStream::await_start_frame(int fd) {
-  const Time deadline = base::now() + start_timeout_;
+  const Time deadline = base::now() + r_.start_timeout;
   for (;;) {
     const int e = start_receiving(fd, MSG_DONTWAIT);
     if (e == kEndOfStream) return fail_lost(fd, "the peer closed during MPA start-up");
@@ -87,18 +88,18 @@ int UserStream::await_start_frame(int fd) {
 int UserStream::start_receiving(int fd, int flags) {
   if (is_state(StreamState::kPlain)) return EPROTOTYPE;
   if (is_state(StreamState::kFailed)) return kEndOfStream;
-  if (peer_ == Peer::kUnknown) {
+  if (r_.peer == Peer::kUnknown) {
     if (const int e = sniff(fd, flags); e != 0) return e;
-    peer_ = Peer::kRequired;
+    r_.peer = Peer::kRequired;
   }
-  const bool is_awaited = is_strict_ || peer_ == Peer::kRequired;
-  if (role_ == Role::kInitiator && is_awaited && !tx_.is_started) {
+  const bool is_awaited = r_.is_strict || r_.peer == Peer::kRequired;
+  if (r_.role == Role::kInitiator && is_awaited && !tx_.is_started) {
     if (const Io io = on_connected(fd, false); !io.is_ok()) return io.error;
   }
   if (const int e = receive_start_frame(fd, flags); e != 0) return e;
   rx_.is_started = true;
   note_started();
-  if (role_ == Role::kResponder && is_awaited) {
+  if (r_.role == Role::kResponder && is_awaited) {
     Hold hold(*this, tx_.lease);
     if (const int e = hold.take(fd, Hold::kSend, 0); e != 0) return e;
     if (!tx_.is_started) return send_start_frame(fd, MSG_NOSIGNAL);
@@ -126,15 +127,15 @@ int UserStream::send_start_frame(int fd, int flags) {
 size_t UserStream::write_start_frame(MutBytes out) {
   // A responder that has seen the Request answers in its revision; one that has not (proved peer)
   // knows it.
-  const uint8_t revision = rx_.is_started ? peer_revision_ : MPA_REVISION_ENHANCED;
+  const uint8_t revision = rx_.is_started ? r_.peer_revision : MPA_REVISION_ENHANCED;
   const bool is_enhanced = revision == MPA_REVISION_ENHANCED;
   stream::Hello hello;
   hello.max_payload = kPreferredPayload;
   const size_t pd = (is_enhanced ? MPA_ENHANCED_SIZE : 0) + DDPSOCK_HELLO_SIZE;
   uint8_t* p =
-      std::copy_n(reinterpret_cast<const uint8_t*>(key_of(role_)), MPA_KEY_SIZE, out.data());
-  *p++ =
-      static_cast<uint8_t>((wants_crc_ ? MPA_FLAG_CRC : 0) | (is_enhanced ? MPA_FLAG_ENHANCED : 0));
+      std::copy_n(reinterpret_cast<const uint8_t*>(key_of(r_.role)), MPA_KEY_SIZE, out.data());
+  *p++ = static_cast<uint8_t>((r_.wants_crc ? MPA_FLAG_CRC : 0) |
+                              (is_enhanced ? MPA_FLAG_ENHANCED : 0));
   *p++ = revision;
   p = base::store_be16(p, static_cast<uint16_t>(pd));
   if (is_enhanced) p = base::store_be32(p, 0);  // no Reads outstanding, no peer-to-peer start
@@ -155,7 +156,7 @@ int UserStream::receive_start_frame(int fd, int flags) {
         base::sys.recv(fd, frame + have, sizeof frame - have, (flags & MSG_DONTWAIT) | MSG_PEEK);
     if (n < 0) {
       const int e = errno;
-      if (e == EAGAIN && have > 0 && base::now() - opened_at_ > start_timeout_)
+      if (e == EAGAIN && have > 0 && base::now() - r_.opened_at > r_.start_timeout)
         return fail_refused(fd, ETIMEDOUT, "the peer's MPA start-up frame never ended");
       return e;
     }
@@ -163,9 +164,8 @@ int UserStream::receive_start_frame(int fd, int flags) {
       return have == 0 ? kEndOfStream
                        : fail_lost(fd, "the peer closed inside its MPA start-up frame");
     const size_t seen = have + static_cast<size_t>(n);
-    if (!begins_like(frame, seen, key_expected_by(role_))) {
-      const char* none = nullptr;
-      failure_.compare_exchange_strong(none, "the peer does not speak MPA");
+    if (!begins_like(frame, seen, key_expected_by(r_.role))) {
+      r_.note_failure("the peer does not speak MPA");
       return EPROTO;
     }
     size_t size = MPA_STARTUP_HEADER_SIZE;
@@ -205,7 +205,7 @@ int UserStream::accept_start_frame(int fd, Bytes frame) {
   const uint8_t revision = frame[MPA_REVISION_OFFSET];
   const bool is_enhanced = revision == MPA_REVISION_ENHANCED && (flags & MPA_FLAG_ENHANCED) != 0;
   Bytes private_data = frame.subspan(MPA_PRIVATE_DATA_OFFSET);
-  if (role_ == Role::kInitiator && (flags & MPA_FLAG_REJECT) != 0)
+  if (r_.role == Role::kInitiator && (flags & MPA_FLAG_REJECT) != 0)
     return fail_refused(fd, ECONNREFUSED, "the peer rejected the connection (MPA Reply with R)");
   if (revision > MPA_REVISION_ENHANCED)
     return fail_refused(fd, EPROTO, "the peer's MPA revision is unknown");
@@ -218,14 +218,14 @@ int UserStream::accept_start_frame(int fd, Bytes frame) {
       return fail_refused(fd, EPROTO, "MPA enhanced words are missing");
     private_data = private_data.subspan(MPA_ENHANCED_SIZE);
   }
-  peer_revision_ = revision;
-  has_crc_ = wants_crc_ || (flags & MPA_FLAG_CRC) != 0;
+  r_.peer_revision = revision;
+  r_.has_crc = r_.wants_crc || (flags & MPA_FLAG_CRC) != 0;
   if (const auto hello = stream::decode_hello(private_data)) {
-    is_peer_ddpsock_ = true;
-    peer_features_ = hello->features;
-    max_payload_ = std::clamp(hello->max_payload, kMinPayload, max_payload_);
+    r_.is_peer_ddpsock = true;
+    r_.peer_features = hello->features;
+    r_.max_payload = std::clamp(hello->max_payload, kMinPayload, r_.max_payload);
   } else {
-    max_payload_ = std::min(max_payload_, payload_per_segment(fd));
+    r_.max_payload = std::min(r_.max_payload, payload_per_segment(fd));
   }
   return 0;
 }
@@ -233,7 +233,7 @@ int UserStream::accept_start_frame(int fd, Bytes frame) {
 void UserStream::note_started() {
   if (!rx_.is_started || !tx_.is_started) return;
   StreamState starting = StreamState::kStarting;
-  state_.compare_exchange_strong(starting, StreamState::kOpen);
+  r_.state.compare_exchange_strong(starting, StreamState::kOpen);
 }
 
 // The verdict on an accepted connection whose peer is unknown: only looks. 0: this is MPA.
@@ -244,8 +244,8 @@ int UserStream::sniff(int fd, int flags) {
     if (n < 0) return errno;
     if (n == MPA_KEY_SIZE && begins_like(key, sizeof key, MPA_REQUEST_KEY)) return 0;
     if (n > 0 && begins_like(key, static_cast<size_t>(n), MPA_REQUEST_KEY)) {
-      if (sniff_until_.ns == 0) sniff_until_ = base::now() + kSniffPatience;
-      if (base::now() < sniff_until_) {
+      if (r_.sniff_until.ns == 0) r_.sniff_until = base::now() + kSniffPatience;
+      if (base::now() < r_.sniff_until) {
         if ((flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd)) return EAGAIN;
         // The kernel calls the socket readable all the while, so nothing but the clock can be
         // waited for.
@@ -253,13 +253,13 @@ int UserStream::sniff(int fd, int flags) {
         continue;
       }
     }
-    state_.store(StreamState::kPlain, std::memory_order_release);
+    r_.state.store(StreamState::kPlain, std::memory_order_release);
     return EPROTOTYPE;
   }
 }
 
 Io UserStream::on_connected(int fd, bool wait) {
-  if (role_ != Role::kInitiator || (peer_ == Peer::kProved && !is_strict_)) return Io::ok(0);
+  if (r_.role != Role::kInitiator || (r_.peer == Peer::kProved && !r_.is_strict)) return Io::ok(0);
   {
     Hold hold(*this, tx_.lease);
     if (const int e = hold.take(fd, Hold::kSend, 0); e != 0) return Io::fail(e);

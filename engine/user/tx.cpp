@@ -111,7 +111,7 @@ void UserStream::Sender::spend(size_t bytes) {
 uint32_t UserStream::Sender::next_payload(size_t left, size_t allowed) const {
   const size_t overhead = kChunkHeader + kMaxTrailer;
   const size_t fits = allowed > overhead ? allowed - overhead : 1;
-  const size_t most = std::min<size_t>(s_.max_payload_, fits);
+  const size_t most = std::min<size_t>(s_.r_.max_payload, fits);
   if (left <= most) return static_cast<uint32_t>(left);
   const size_t chunks = (left + most - 1) / most;
   const size_t even = ((left + chunks - 1) / chunks + 63) & ~size_t{63};
@@ -183,7 +183,7 @@ uint8_t* UserStream::Sender::write_chunk(uint8_t* p, uint32_t payload, uint32_t 
   p = write_chunk_header(p, payload, msn);
   from.get(p, payload);
   mpa::finish_fpdu({chunk, chunk_size(payload)},
-                   static_cast<uint16_t>(DDP_UNTAGGED_HEADER_SIZE + payload), s_.has_crc_);
+                   static_cast<uint16_t>(DDP_UNTAGGED_HEADER_SIZE + payload), s_.r_.has_crc);
   return chunk + chunk_size(payload);
 }
 
@@ -220,13 +220,13 @@ void UserStream::Sender::send_gathered(size_t allowed) {
     list[used] = {pending, static_cast<size_t>(p - pending)};
     used = first + slices;
     uint32_t crc = 0;
-    if (s_.has_crc_) {
+    if (s_.r_.has_crc) {
       crc = base::crc32c({header, kChunkHeader});
       for (size_t i = first; i < used; ++i)
         crc = base::crc32c_extend(crc, {static_cast<uint8_t*>(list[i].iov_base), list[i].iov_len});
     }
     pending = p;
-    p = write_trailer(p, chunk_pad(payload), crc, s_.has_crc_);
+    p = write_trailer(p, chunk_pad(payload), crc, s_.r_.has_crc);
     ahead = slices_from;
     total += chunk_size(payload);
     payload_total += payload;

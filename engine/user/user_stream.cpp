@@ -2,6 +2,7 @@
 #include "engine/user/user_stream.h"
 
 #include <errno.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 
 #include <new>
@@ -10,24 +11,23 @@
 #include "engine/user/hold.h"
 
 namespace ddpsock::engine {
+namespace {
 
-UserStream::UserStream(Arena& arena, const StreamAttr& attr)
-    : arena_(arena),
-      role_(attr.role),
-      peer_(attr.peer),
-      is_strict_(attr.is_strict),
-      wants_crc_(attr.wants_crc),
-      max_payload_(attr.max_payload != 0 ? std::min(attr.max_payload, kMaxChunkPayload)
-                                         : kPreferredPayload),
-      start_timeout_(attr.start_timeout),
-      opened_at_(base::now()) {}
+void free_blocks(Arena& arena, Record& r) {
+  if (r.rx.block != Arena::kNoBlock) arena.free_block(r.rx.block);
+  if (r.tx.tail_block != Arena::kNoBlock) arena.free_block(r.tx.tail_block);
+  r.rx.block = r.tx.tail_block = Arena::kNoBlock;
+}
+
+}  // namespace
 
 Io UserStream::shutdown(int fd, int how) {
   if (how != SHUT_RD) {
-    // Waits for a send in progress, so that the FIN falls between FPDUs.
+    // The FIN falls between FPDUs: a send that is at work ends first. One that sleeps for want of
+    // room has not begun its FPDU, and is woken by this as TCP would.
     Hold hold(*this, tx_.lease);
-    if (const int e = hold.take(fd, Hold::kSend, 0); e != 0 && e != ECONNRESET) return Io::fail(e);
-    if (tx_.tail_block != Arena::kNoBlock) flush_tail(fd, true);
+    if (hold.take(fd, Hold::kSend, MSG_DONTWAIT) == 0 && tx_.tail_block != Arena::kNoBlock)
+      flush_tail(fd, true);
     return base::sys.shutdown(fd, how) == 0 ? Io::ok(0) : Io::fail(errno);
   }
   return base::sys.shutdown(fd, how) == 0 ? Io::ok(0) : Io::fail(errno);
@@ -37,68 +37,112 @@ void UserStream::set_receive_low_water(int bytes) {
   rx_.low_water = std::max(bytes, 1);
 }
 
-void UserStream::free_blocks() {
-  if (rx_.block != Arena::kNoBlock) arena_.free_block(rx_.block);
-  if (tx_.tail_block != Arena::kNoBlock) arena_.free_block(tx_.tail_block);
-  rx_.block = tx_.tail_block = Arena::kNoBlock;
-}
-
 void UserStream::release(int fd) {
   if (tx_.tail_block != Arena::kNoBlock) {
     Hold hold(*this, tx_.lease);
     if (hold.take(fd, Hold::kSend, MSG_DONTWAIT) == 0 && tx_.tail_block != Arena::kNoBlock)
       flush_tail(fd, true);
   }
-  if (!arena_.release_record(this)) return;
-  is_dying_.store(true);
+  if (!arena_.release_record(&r_)) return;
+  r_.is_dying.store(true);
   finish_release();
 }
 
 // Frees the record once nobody is inside a call: close() may come while another thread sleeps in
 // recv(), and then that thread does this when it wakes.
 void UserStream::finish_release() {
-  if (!is_dying_.load()) return;
+  if (!r_.is_dying.load()) return;
   if (rx_.lease.try_acquire() != base::Lease::Outcome::kAcquired) return;
   if (tx_.lease.try_acquire() != base::Lease::Outcome::kAcquired) {
     rx_.lease.release();
     return;
   }
-  free_blocks();
-  arena_.finish_release(this);
+  free_blocks(arena_, r_);
+  arena_.finish_release(&r_);
 }
 
 StreamStatus UserStream::status() const {
-  return {.state = state_.load(std::memory_order_acquire),
-          .role = role_,
-          .mpa_revision = peer_revision_,
-          .has_crc = has_crc_,
-          .is_peer_ddpsock = is_peer_ddpsock_,
-          .peer_features = peer_features_,
-          .max_payload = max_payload_,
-          .bytes_sent = counters_.bytes_sent,
-          .bytes_received = counters_.bytes_received,
-          .fpdus_sent = counters_.fpdus_sent,
-          .fpdus_received = counters_.fpdus_received,
-          .crcs_checked = counters_.crcs_checked,
-          .failure = failure_.load()};
+  return {.state = r_.state.load(std::memory_order_acquire),
+          .role = r_.role,
+          .mpa_revision = r_.peer_revision,
+          .has_crc = r_.has_crc,
+          .is_peer_ddpsock = r_.is_peer_ddpsock,
+          .peer_features = r_.peer_features,
+          .max_payload = r_.max_payload,
+          .bytes_sent = r_.counters.bytes_sent,
+          .bytes_received = r_.counters.bytes_received,
+          .fpdus_sent = r_.counters.fpdus_sent,
+          .fpdus_received = r_.counters.fpdus_received,
+          .crcs_checked = r_.counters.crcs_checked,
+          .failure = r_.has_failure.load(std::memory_order_acquire) ? r_.failure.data() : nullptr};
 }
 
 namespace {
 
+uint64_t cookie_of(int fd) {
+  const int saved = errno;
+  uint64_t cookie = 0;
+  socklen_t size = sizeof cookie;
+  if (base::sys.getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) != 0) cookie = 0;
+  errno = saved;
+  return cookie;
+}
+
 class UserStreamEngine final : public StreamEngine {
  public:
-  Result<Stream*> open(int, const StreamAttr& attr) override {
+  Result<Stream*> open(int fd, const StreamAttr& attr) override {
     Arena* arena = Arena::get();
-    if (arena == nullptr) return fail_errno(ENOSYS);
-    base::crc32c_init();
-    arena->set_collector([](Arena&, void* record) {
-      std::launder(static_cast<UserStream*>(record))->free_blocks();
-    });
-    void* record = arena->allocate_record();
-    if (record == nullptr) return fail_errno(ENFILE);
-    return new (record) UserStream(*arena, attr);
+    if (arena == nullptr || !prepare(*arena)) return fail_errno(ENOSYS);
+    void* place = arena->allocate_record();
+    if (place == nullptr) return fail_errno(ENFILE);
+    auto* record = new (place) Record(attr);
+    record->cookie = cookie_of(fd);
+    return view(*arena, *record);
   }
+
+  int handover_fd() const override {
+    const Arena* arena = Arena::get_if_mapped();
+    return arena != nullptr && arena->live_records() > 0 ? arena->fd() : -1;
+  }
+
+  bool adopt(int handover_fd) override {
+    Arena* arena = Arena::adopt(handover_fd);
+    return arena != nullptr && prepare(*arena);
+  }
+
+  Stream* find(int fd) override {
+    Arena* arena = Arena::get_if_mapped();
+    const uint64_t cookie = arena != nullptr ? cookie_of(fd) : 0;
+    if (cookie == 0) return nullptr;
+    void* found = arena->find_record([cookie](const void* record) {
+      return static_cast<const Record*>(record)->cookie == cookie;
+    });
+    return found != nullptr ? view(*arena, *static_cast<Record*>(found)) : nullptr;
+  }
+
   const char* name() const override { return "user"; }
+
+ private:
+  bool prepare(Arena& arena) {
+    base::crc32c_init();
+    arena.set_collector(
+        [](Arena& a, void* record) { free_blocks(a, *static_cast<Record*>(record)); });
+    if (views_.load(std::memory_order_acquire) != nullptr) return true;
+    const size_t size = arena.record_count() * sizeof(UserStream);
+    void* p = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) return false;
+    UserStream* none = nullptr;
+    if (!views_.compare_exchange_strong(none, static_cast<UserStream*>(p))) munmap(p, size);
+    return true;
+  }
+  // Made anew each time a record comes into use; a view has no state of its own.
+  Stream* view(Arena& arena, Record& record) {
+    return new (views_.load(std::memory_order_acquire) + arena.index_of(&record))
+        UserStream(arena, record);
+  }
+
+  std::atomic<UserStream*> views_{nullptr};
 };
 
 constinit UserStreamEngine the_engine;

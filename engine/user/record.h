@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// The state of one stream, as it lies in the arena. Plain data without pointers, so that every
+// process that holds the socket can use it: a forked one at the same address, one that came by exec
+// at another.
+#ifndef DDPSOCK_ENGINE_USER_RECORD_H_
+#define DDPSOCK_ENGINE_USER_RECORD_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "base/clock.h"
+#include "base/lease.h"
+#include "ddp/format.h"
+#include "engine/stream.h"
+#include "engine/user/arena.h"
+
+namespace ddpsock::engine {
+
+// Bytes read from the kernel and not yet delivered, in order: perhaps the rest of a verified FPDU,
+// then the beginning of the next. [beg, end) of a block, or of the caller's stack while a call
+// runs.
+struct Rx {
+  base::Lease lease;
+  uint32_t msn = DDP_FIRST_MSN;  // of the Send in progress
+  uint32_t mo = 0;               // how much of it has come; our own peers send it in one segment
+  uint32_t block = Arena::kNoBlock;
+  uint32_t beg = 0, end = 0;   // the buffered bytes
+  uint32_t left = 0;           // payload of the verified FPDU in front that is not delivered yet
+  uint32_t skip = 0;           // its pad and CRC bytes in the buffer after that
+  uint32_t queued = 0;         // the kernel has at least so many unread bytes
+  int32_t error = 0;           // an errno that waits for the next call
+  int32_t low_water = 1;       // SO_RCVLOWAT
+  bool has_kept_byte = false;  // the last CRC byte of the FPDU in front is still in the kernel (I1)
+  bool has_queue_hints = false;  // TCP_INQ is on
+  bool is_started = false;       // the peer's start-up frame was read
+};
+
+struct Tx {
+  base::Lease lease;
+  uint32_t msn = DDP_FIRST_MSN;
+  uint32_t credit = 0;  // bytes, overhead included, that the kernel is sure to take in whole
+  uint32_t tail_block =
+      Arena::kNoBlock;  // the rest of an FPDU that the kernel cut in spite of that
+  uint32_t tail_beg = 0, tail_end = 0;
+  bool is_started = false;  // our start-up frame was sent
+};
+
+struct Counters {
+  uint64_t bytes_sent = 0, bytes_received = 0, fpdus_sent = 0, fpdus_received = 0, crcs_checked = 0;
+};
+
+struct Record {
+  explicit Record(const StreamAttr& attr);
+
+  // The first reason stays. Text beyond the field is cut.
+  void note_failure(const char* why);
+
+  uint64_t cookie =
+      0;  // SO_COOKIE of the socket: how a process that came by exec finds its streams
+  std::atomic<StreamState> state{StreamState::kStarting};
+  std::atomic<bool> is_dying{false};  // the last holder has released it
+  std::atomic<bool> has_crc{true};    // until the start-up frames agree otherwise
+  std::atomic<bool> has_failure{false};
+  Role role;
+  Peer peer;
+  bool is_strict;
+  bool wants_crc;
+  uint8_t peer_revision = 0;
+  bool is_peer_ddpsock = false;
+  uint16_t peer_features = 0;
+  uint32_t max_payload;
+  Duration start_timeout;
+  Time opened_at;
+  Time sniff_until{};
+  Rx rx;
+  Tx tx;
+  Counters counters;
+  std::array<char, 96> failure{};
+};
+static_assert(sizeof(Record) <= Arena::kRecordSize);
+
+}  // namespace ddpsock::engine
+
+#endif  // DDPSOCK_ENGINE_USER_RECORD_H_
