@@ -250,7 +250,16 @@ void crowd_out(const SocketKey& key, Entry entry) {
   }
 }
 
-TEST(FullRegistry, EntriesOfClosedConnectionsMakeRoom) {
+// Starts with a file of its own, in which nothing of other tests is in the way.
+class FullRegistry : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string folder = getenv("DDPSOCK_REGISTRY_DIR");
+    unlink((folder + "/ddpsock-" + std::to_string(geteuid())).c_str());
+  }
+};
+
+TEST_F(FullRegistry, EntriesOfClosedConnectionsMakeRoom) {
   Listener listener("127.0.0.1");
   Outgoing client;
   Entry entry;
@@ -263,7 +272,7 @@ TEST(FullRegistry, EntriesOfClosedConnectionsMakeRoom) {
   EXPECT_EQ(listener.accept(), Mode::kProved);
 }
 
-TEST(FullRegistry, UnfinishedEntriesGoWithTheirProcess) {
+TEST_F(FullRegistry, UnfinishedEntriesGoWithTheirProcess) {
   Listener listener("127.0.0.1");
   Outgoing client;
   Entry entry;
@@ -273,7 +282,7 @@ TEST(FullRegistry, UnfinishedEntriesGoWithTheirProcess) {
   EXPECT_EQ(client.ask(listener.port()), Mode::kProved);
 }
 
-TEST(FullRegistry, WhatCannotBeCheckedStaysAndTheVerdictIsPlain) {
+TEST_F(FullRegistry, WhatCannotBeCheckedStaysAndTheVerdictIsPlain) {
   Listener listener("127.0.0.1");
   Outgoing client;
   Entry entry;
