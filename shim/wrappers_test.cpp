@@ -399,7 +399,7 @@ TEST_F(Wrappers, AForkedChildHasTheStreamToo) {
   }
   int status = -1;
   waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0);
+  ASSERT_EQ(status, 0);
   EXPECT_EQ(raw_read(served), inverted("child"));
   EXPECT_EQ(engine.released, 0);
   EXPECT_EQ(write(client, "parent", 6), 6);
@@ -433,7 +433,7 @@ TEST_F(Wrappers, AVforkChildOfAForkedChildLeavesItsTableAlone) {
   }
   int status = -1;
   waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0);
+  ASSERT_EQ(status, 0);
   EXPECT_EQ(raw_read(served), inverted("x"));
 }
 
@@ -503,6 +503,11 @@ TEST_F(Wrappers, ThePollersLeaveAnErrorForSoError) {
   FD_ZERO(&readers);
   FD_SET(client, &readers);
   EXPECT_EQ(select(client + 1, &readers, nullptr, nullptr, nullptr), 1);
+  const int set = epoll_create1(0);
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = 42}};
+  epoll_ctl(set, EPOLL_CTL_ADD, client, &event);
+  EXPECT_EQ(epoll_wait(set, &event, 1, 1000), 1);
+  close(set);
   EXPECT_EQ(engine.unready, 1) << "was not asked";
   EXPECT_EQ(int_option(client, SOL_SOCKET, SO_ERROR), ECONNRESET);
 }
