@@ -38,10 +38,10 @@ bool is_for_libc(const engine::Io& io, SocketUse& use, int fd) {
     return true;
   }
   if (io.error != EPROTOTYPE) return false;
-  const engine::StreamStatus status = use->stream.load(std::memory_order_acquire)->status();
-  if (status.state != engine::StreamState::kPlain) return false;
-  if (use.phase() == Phase::kStream)
-    make_plain(*use, fd, status.failure != nullptr ? status.failure : "the peer is plain TCP");
+  const engine::Stream& stream = *use->stream.load(std::memory_order_acquire);
+  if (stream.status().state != engine::StreamState::kPlain) return false;
+  // Not the stream's own words, which go with it.
+  if (use.phase() == Phase::kStream) make_plain(*use, fd, "the peer turned out to be plain TCP");
   return true;
 }
 

@@ -117,6 +117,9 @@ class InvertingEngine final : public ddpsock::engine::StreamEngine {
     return stream;
   }
   const char* name() const override { return "user"; }
+  int handover_fd() const override { return -1; }
+  bool adopt(int) override { return false; }
+  ddpsock::engine::Stream* find(int) override { return nullptr; }
 
  private:
   InvertingStream streams[256];
