@@ -66,6 +66,8 @@ struct Record {
   Peer peer;
   bool is_strict;
   bool wants_crc;
+  bool has_peer_revision = false;
+  bool is_peer_enhanced = false;
   uint8_t peer_revision = 0;
   bool is_peer_ddpsock = false;
   uint16_t peer_features = 0;

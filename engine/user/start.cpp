@@ -9,6 +9,9 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <array>
+#include <cassert>
+
 #include "base/sys.h"
 #include "engine/user/hold.h"
 #include "engine/user/kernel_socket.h"
@@ -24,15 +27,11 @@ constexpr Duration kSniffPatience = Duration::from_ms(200);
 // A peer that asks for less only slows itself down.
 constexpr uint32_t kMinPayload = 256;
 
-const char* key_of(Role role) {
-  return role == Role::kInitiator ? MPA_REQUEST_KEY : MPA_REPLY_KEY;
+mpa::FrameKind kind_sent_by(Role role) {
+  return role == Role::kInitiator ? mpa::FrameKind::kRequest : mpa::FrameKind::kReply;
 }
-const char* key_expected_by(Role role) {
-  return role == Role::kInitiator ? MPA_REPLY_KEY : MPA_REQUEST_KEY;
-}
-
-bool begins_like(const uint8_t* p, size_t n, const char* key) {
-  return std::memcmp(p, key, std::min<size_t>(n, MPA_KEY_SIZE)) == 0;
+mpa::FrameKind kind_expected_by(Role role) {
+  return role == Role::kInitiator ? mpa::FrameKind::kReply : mpa::FrameKind::kRequest;
 }
 
 // Towards a stranger a chunk fits one TCP segment (RFC 5044 section 5).
@@ -50,9 +49,8 @@ uint32_t payload_per_segment(int fd) {
 // Before the send lease is taken: whatever has to come from the peer before we may speak.
 int UserStream::prepare_to_send(int fd, int flags) {
   const bool is_awaited = r_.is_strict || r_.peer == Peer::kRequired;
-  const bool needs_peer_first =
-      r_.peer == Peer::kUnknown ||
-      (is_awaited && !rx_.is_started && !is_state(StreamState::kFailed));
+  const bool needs_peer_first = r_.peer == Peer::kUnknown ||
+                                (is_awaited && !rx_.is_started && !is_state(StreamState::kFailed));
   if (!needs_peer_first) return 0;
   if (r_.role == Role::kInitiator) {
     if (const Io io = on_connected(fd, false); !io.is_ok()) return io.error;
@@ -112,35 +110,33 @@ int UserStream::start_sending(int fd, int flags) {
   return send_start_frame(fd, (flags & (MSG_DONTWAIT | MSG_NOSIGNAL)) | MSG_MORE);
 }
 
-int UserStream::send_start_frame(int fd, int flags) {
-  uint8_t frame[MPA_STARTUP_HEADER_SIZE + MPA_ENHANCED_SIZE + DDPSOCK_HELLO_SIZE];
-  const size_t size = write_start_frame(frame);
-  const ssize_t n = base::sys.send(fd, frame, size, flags);
+int UserStream::send_start_frame(int fd, int flags, bool is_rejected) {
+  std::array<uint8_t, DDPSOCK_HELLO_SIZE> hello;
+  const size_t hello_size = stream::encode(hello, {.max_payload = kPreferredPayload}).value_or(0);
+  mpa::StartupFrame frame{.kind = kind_sent_by(r_.role),
+                          .wants_crc = r_.wants_crc,
+                          .is_rejected = is_rejected,
+                          .private_data = Bytes(hello).first(hello_size)};
+  // A responder answers in the Request's revision and form; one that has not seen it has a proved
+  // peer, which speaks ours.
+  bool is_enhanced = true;
+  if (r_.has_peer_revision) {
+    frame.revision = r_.peer_revision;
+    is_enhanced = r_.is_peer_enhanced;
+  }
+  // No Reads outstanding, no peer-to-peer start.
+  if (is_enhanced) frame.enhanced = mpa::Enhanced{};
+
+  uint8_t bytes[MPA_STARTUP_HEADER_SIZE + MPA_ENHANCED_SIZE + DDPSOCK_HELLO_SIZE];
+  const auto size = mpa::write_startup(frame, bytes);
+  assert(size.has_value());
+  const ssize_t n = base::sys.send(fd, bytes, *size, flags);
   if (n < 0) return errno;
-  if (static_cast<size_t>(n) < size)
+  if (static_cast<size_t>(n) < *size)
     return fail_lost(fd, "the kernel had no room for the MPA start-up frame");
   tx_.is_started = true;
   note_started();
   return 0;
-}
-
-size_t UserStream::write_start_frame(MutBytes out) {
-  // A responder that has seen the Request answers in its revision; one that has not (proved peer)
-  // knows it.
-  const uint8_t revision = rx_.is_started ? r_.peer_revision : MPA_REVISION_ENHANCED;
-  const bool is_enhanced = revision == MPA_REVISION_ENHANCED;
-  stream::Hello hello;
-  hello.max_payload = kPreferredPayload;
-  const size_t pd = (is_enhanced ? MPA_ENHANCED_SIZE : 0) + DDPSOCK_HELLO_SIZE;
-  uint8_t* p =
-      std::copy_n(reinterpret_cast<const uint8_t*>(key_of(r_.role)), MPA_KEY_SIZE, out.data());
-  *p++ = static_cast<uint8_t>((r_.wants_crc ? MPA_FLAG_CRC : 0) |
-                              (is_enhanced ? MPA_FLAG_ENHANCED : 0));
-  *p++ = revision;
-  p = base::store_be16(p, static_cast<uint16_t>(pd));
-  if (is_enhanced) p = base::store_be32(p, 0);  // no Reads outstanding, no peer-to-peer start
-  p += stream::encode({p, DDPSOCK_HELLO_SIZE}, hello).value_or(0);
-  return static_cast<size_t>(p - out.data());
 }
 
 // Reads exactly one frame. What is not the beginning of one is left in the kernel untouched.
@@ -164,19 +160,18 @@ int UserStream::receive_start_frame(int fd, int flags) {
       return have == 0 ? kEndOfStream
                        : fail_lost(fd, "the peer closed inside its MPA start-up frame");
     const size_t seen = have + static_cast<size_t>(n);
-    if (!begins_like(frame, seen, key_expected_by(r_.role))) {
-      r_.note_failure("the peer does not speak MPA");
+    const auto view = mpa::StartupView::over({frame, seen}, kind_expected_by(r_.role));
+    if (view) {
+      base::sys.recv(fd, frame + have, view->size() - have, MSG_DONTWAIT);
+      free_received();
+      return accept_start_frame(fd, *view);
+    }
+    if (view.error() == mpa::StartupError::kNotMpa) {
+      r_.note_failure(mpa::to_text(view.error()));
       return EPROTO;
     }
-    size_t size = MPA_STARTUP_HEADER_SIZE;
-    if (seen >= size) size += base::load_be16(frame + MPA_PD_LENGTH_OFFSET);
-    if (size > sizeof frame)
-      return fail_refused(fd, EPROTO, "the peer's MPA private data is longer than 512 bytes");
-    if (seen >= size) {
-      base::sys.recv(fd, frame + have, size - have, MSG_DONTWAIT);
-      free_received();
-      return accept_start_frame(fd, {frame, size});
-    }
+    if (view.error() != mpa::StartupError::kTruncated)
+      return fail_refused(fd, EPROTO, mpa::to_text(view.error()));
     if (!buffer_start_bytes(fd, static_cast<size_t>(n)))
       return fail_lost(fd, "no memory for received bytes");
   }
@@ -200,27 +195,17 @@ void UserStream::free_received() {
   rx_.beg = rx_.end = 0;
 }
 
-int UserStream::accept_start_frame(int fd, Bytes frame) {
-  const uint8_t flags = frame[MPA_FLAGS_OFFSET];
-  const uint8_t revision = frame[MPA_REVISION_OFFSET];
-  const bool is_enhanced = revision == MPA_REVISION_ENHANCED && (flags & MPA_FLAG_ENHANCED) != 0;
-  Bytes private_data = frame.subspan(MPA_PRIVATE_DATA_OFFSET);
-  if (r_.role == Role::kInitiator && (flags & MPA_FLAG_REJECT) != 0)
+int UserStream::accept_start_frame(int fd, mpa::StartupView view) {
+  r_.peer_revision = std::min<uint8_t>(view.revision(), MPA_REVISION_ENHANCED);
+  r_.has_peer_revision = true;
+  const auto frame = mpa::StartupFrame::from(view);
+  if (!frame) return reject(fd, mpa::to_text(frame.error()));
+  r_.is_peer_enhanced = frame->enhanced.has_value();
+  if (frame->is_rejected)
     return fail_refused(fd, ECONNREFUSED, "the peer rejected the connection (MPA Reply with R)");
-  if (revision > MPA_REVISION_ENHANCED)
-    return fail_refused(fd, EPROTO, "the peer's MPA revision is unknown");
-  if (revision == MPA_REVISION_ENHANCED && !is_enhanced)
-    return fail_refused(fd, EPROTO, "MPA revision 2 without the enhanced words");
-  if ((flags & MPA_FLAG_MARKERS) != 0)
-    return fail_refused(fd, EPROTO, "the peer needs Markers, which streams do not carry");
-  if (is_enhanced) {
-    if (private_data.size() < MPA_ENHANCED_SIZE)
-      return fail_refused(fd, EPROTO, "MPA enhanced words are missing");
-    private_data = private_data.subspan(MPA_ENHANCED_SIZE);
-  }
-  r_.peer_revision = revision;
-  r_.has_crc = r_.wants_crc || (flags & MPA_FLAG_CRC) != 0;
-  if (const auto hello = stream::decode_hello(private_data)) {
+  if (frame->needs_markers) return reject(fd, "the peer needs Markers, which streams do not carry");
+  r_.has_crc = r_.wants_crc || frame->wants_crc;
+  if (const auto hello = stream::decode_hello(frame->private_data)) {
     r_.is_peer_ddpsock = true;
     r_.peer_features = hello->features;
     r_.max_payload = std::clamp(hello->max_payload, kMinPayload, r_.max_payload);
@@ -228,6 +213,16 @@ int UserStream::accept_start_frame(int fd, Bytes frame) {
     r_.max_payload = std::min(r_.max_payload, payload_per_segment(fd));
   }
   return 0;
+}
+
+// A responder says no before it goes, so that the initiator knows why (RFC 5044 section 7.1.2).
+int UserStream::reject(int fd, const char* why) {
+  if (r_.role == Role::kResponder) {
+    Hold hold(*this, tx_.lease);
+    if (hold.take(fd, Hold::kSend, MSG_DONTWAIT) == 0 && !tx_.is_started)
+      send_start_frame(fd, MSG_NOSIGNAL | MSG_DONTWAIT, true);
+  }
+  return fail_refused(fd, EPROTO, why);
 }
 
 void UserStream::note_started() {
@@ -242,8 +237,9 @@ int UserStream::sniff(int fd, int flags) {
   for (;;) {
     const ssize_t n = base::sys.recv(fd, key, sizeof key, (flags & MSG_DONTWAIT) | MSG_PEEK);
     if (n < 0) return errno;
-    if (n == MPA_KEY_SIZE && begins_like(key, sizeof key, MPA_REQUEST_KEY)) return 0;
-    if (n > 0 && begins_like(key, static_cast<size_t>(n), MPA_REQUEST_KEY)) {
+    const auto verdict = mpa::sniff_request({key, static_cast<size_t>(n)});
+    if (verdict == mpa::Sniff::kMpaRequest) return 0;
+    if (verdict == mpa::Sniff::kNeedMore && n > 0) {
       if (r_.sniff_until.ns == 0) r_.sniff_until = base::now() + kSniffPatience;
       if (base::now() < r_.sniff_until) {
         if ((flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd)) return EAGAIN;

@@ -11,6 +11,7 @@
 #include "engine/user/chunk.h"
 #include "engine/user/io_cursor.h"
 #include "engine/user/record.h"
+#include "mpa/startup_frame.h"
 #include "rdmap/terminate.h"
 
 namespace ddpsock::engine {
@@ -44,11 +45,11 @@ class UserStream final : public Stream {
   int start_receiving(int fd, int flags);
   int await_start_frame(int fd);
   int receive_start_frame(int fd, int flags);
-  int accept_start_frame(int fd, Bytes frame);
+  int accept_start_frame(int fd, mpa::StartupView view);
+  int reject(int fd, const char* why);
   bool buffer_start_bytes(int fd, size_t n);
   void free_received();
-  int send_start_frame(int fd, int flags);
-  size_t write_start_frame(MutBytes out);
+  int send_start_frame(int fd, int flags, bool is_rejected = false);
   int sniff(int fd, int flags);
   void note_started();
 

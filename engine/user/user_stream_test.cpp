@@ -635,6 +635,17 @@ TEST_F(RawPeer, WhatIsNotMpaIsLeftUntouched) {
   EXPECT_EQ(::recv(b.fd, x, sizeof x, 0), 5);
 }
 
+TEST_F(RawPeer, IsAnsweredInItsOwnRevisionAndForm) {
+  put(request(0x40, 2));
+  put(chunk(pattern(5), 1));
+  EXPECT_EQ(b.recv(10), pattern(5));
+  EXPECT_EQ(b.send(pattern(1)).count, 1);
+  b.s->shutdown(b.fd, SHUT_WR);
+  const Buffer reply = answer();
+  EXPECT_EQ(reply[MPA_REVISION_OFFSET], 2);
+  EXPECT_EQ(reply[MPA_FLAGS_OFFSET] & MPA_FLAG_ENHANCED, 0);
+}
+
 struct BadFrame {
   const char* name;
   uint8_t flags, revision;
@@ -644,11 +655,11 @@ TEST_P(BadRequest, IsRefused) {
   put(request(GetParam().flags, GetParam().revision));
   EXPECT_EQ(recv_error(), EPROTO);
   EXPECT_EQ(b.s->status().state, StreamState::kFailed);
+  EXPECT_EQ(answer()[MPA_FLAGS_OFFSET] & MPA_FLAG_REJECT, MPA_FLAG_REJECT);
 }
 INSTANTIATE_TEST_SUITE_P(Classes, BadRequest,
                          testing::Values(BadFrame{"markers", 0xd0, 2},
-                                         BadFrame{"revision_3", 0x50, 3},
-                                         BadFrame{"not_enhanced", 0x40, 2}),
+                                         BadFrame{"revision_3", 0x50, 3}),
                          [](const auto& p) { return p.param.name; });
 
 class Undecided : public testing::Test {
