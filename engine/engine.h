@@ -200,7 +200,7 @@ struct Start {
   // (RFC 5044 section 5); otherwise what the peer announced that it takes.
   uint32_t max_ulpdu = 0;
   Bytes already_read = {};  // what was read beyond the start-up frames; borrowed for the call
-  WireTap* tap = nullptr;   // outlives the queue pair; ignored without kWireTap
+  WireTap* tap = nullptr;   // lives until the last advance(); ignored without kWireTap
 };
 
 enum class StartError : uint8_t {

@@ -3,6 +3,7 @@
 #include "tests/conformance/loopback_bench.h"
 #include "tests/conformance/rig.h"
 #include "tests/conformance/user_bench.h"
+#include "tests/conformance/wrapped_bench.h"
 
 namespace ddpsock::conformance {
 namespace {
@@ -20,6 +21,12 @@ std::vector<Kind> all_kinds() {
       {"loopback", loopback_bytes},
       {"loopback_segments", loopback_segments},
       {"user", user_tcp},
+      {"trace_loopback", wrapped<with_trace, loopback_bytes>},
+      {"trace_user", wrapped<with_trace, user_tcp>},
+      {"pcap_loopback", wrapped<with_pcap, loopback_bytes>},
+      {"pcap_user", wrapped<with_pcap, user_tcp>},
+      {"fault_loopback", wrapped<with_idle_fault, loopback_bytes>},
+      {"fault_user", wrapped<with_idle_fault, user_tcp>},
   };
 }
 

@@ -184,7 +184,7 @@ TEST_P(Conformance, ArmedQueueSignalsOnce) {
 
 TEST_P(Conformance, ThreadsPostWhileOneAdvancesAndOnePolls) {
   constexpr uint32_t kPosters = 3;
-  constexpr uint32_t kEach = 2000;
+  constexpr uint32_t kEach = 500;
   Rig rig(GetParam(), {.send_depth = 64, .recv_depth = 64, .cq_depth = 512});
   std::array<uint8_t, 64> sink{};
   std::atomic<bool> is_done = false;

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "tests/conformance/wrapped_bench.h"
+
+#include <cstdio>
+#include <utility>
+
+#include "engine/wrap/fault.h"
+#include "engine/wrap/pcap.h"
+#include "engine/wrap/trace.h"
+
+namespace ddpsock::conformance {
+namespace {
+
+using engine::Engine;
+using WrapEngine = std::unique_ptr<Engine> (*)(std::unique_ptr<Engine>, std::FILE*);
+
+class WrappedBench final : public Bench {
+ public:
+  WrappedBench(std::unique_ptr<Bench> inner, WrapEngine wrap)
+      : inner_(std::move(inner)), wrap_(wrap), out_(std::tmpfile()) {}
+  ~WrappedBench() override { std::fclose(out_); }
+
+  std::unique_ptr<Engine> make_engine() override { return wrap_(inner_->make_engine(), out_); }
+  Joined join(const Wish& wish) override { return inner_->join(wish); }
+  void inject(engine::LowerLayer end, Bytes octets) override { inner_->inject(end, octets); }
+  void finish(engine::LowerLayer end) override { inner_->finish(end); }
+  void cut(engine::LowerLayer end) override { inner_->cut(end); }
+  Time now() override { return inner_->now(); }
+
+ private:
+  std::unique_ptr<Bench> inner_;
+  const WrapEngine wrap_;
+  std::FILE* out_;
+};
+
+std::unique_ptr<Engine> idle_fault(std::unique_ptr<Engine> inner, std::FILE*) {
+  return engine::wrap::fault(std::move(inner), {}, 1);
+}
+
+}  // namespace
+
+std::unique_ptr<Bench> with_trace(std::unique_ptr<Bench> inner) {
+  return std::make_unique<WrappedBench>(std::move(inner), engine::wrap::trace);
+}
+std::unique_ptr<Bench> with_pcap(std::unique_ptr<Bench> inner) {
+  return std::make_unique<WrappedBench>(std::move(inner), engine::wrap::pcap);
+}
+std::unique_ptr<Bench> with_idle_fault(std::unique_ptr<Bench> inner) {
+  return std::make_unique<WrappedBench>(std::move(inner), idle_fault);
+}
+
+}  // namespace ddpsock::conformance
