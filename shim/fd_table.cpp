@@ -13,7 +13,7 @@
 namespace ddpsock::shim {
 
 constinit std::atomic<FdSlot*> fd_table{nullptr};
-constinit std::atomic<uint8_t> fd_hints[kMaxFds];
+constinit uint8_t fd_hints[kMaxFds];
 
 namespace {
 
@@ -146,14 +146,15 @@ void drop_fd_range(unsigned first, unsigned last) {
 
 void set_hint(int fd, Origin origin, const char* reason) {
   if (static_cast<unsigned>(fd) >= kMaxFds) return;
-  fd_hints[fd].store(
-      static_cast<uint8_t>(std::to_underlying(origin) | number_of_reason(reason) << kOriginBits),
-      std::memory_order_relaxed);
+  std::atomic_ref(fd_hints[fd])
+      .store(static_cast<uint8_t>(std::to_underlying(origin) | number_of_reason(reason)
+                                                                   << kOriginBits),
+             std::memory_order_relaxed);
 }
 
 Hint hint_of(int fd) {
   if (static_cast<unsigned>(fd) >= kMaxFds) return {Origin::kUnknown, ""};
-  const uint8_t byte = fd_hints[fd].load(std::memory_order_relaxed);
+  const uint8_t byte = std::atomic_ref(fd_hints[fd]).load(std::memory_order_relaxed);
   const unsigned number = byte >> kOriginBits;
   const char* reason = number == 0 ? "" : reasons[number - 1].load(std::memory_order_relaxed);
   return {static_cast<Origin>(byte & ((1u << kOriginBits) - 1)), reason};

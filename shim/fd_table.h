@@ -92,10 +92,11 @@ struct Hint {
 void set_hint(int fd, Origin origin, const char* reason);
 Hint hint_of(int fd);
 
-extern constinit std::atomic<uint8_t> fd_hints[kMaxFds];
+// Through std::atomic_ref only: clang would evaluate a million constructors of std::atomic.
+extern constinit uint8_t fd_hints[kMaxFds];
 inline void set_origin(int fd, Origin origin) {
   if (static_cast<unsigned>(fd) < kMaxFds)
-    fd_hints[fd].store(std::to_underlying(origin), std::memory_order_relaxed);
+    std::atomic_ref(fd_hints[fd]).store(std::to_underlying(origin), std::memory_order_relaxed);
 }
 
 }  // namespace ddpsock::shim
