@@ -12,6 +12,12 @@ namespace {
 constexpr int64_t kNsPerSecond = 1'000'000'000;
 constexpr int64_t kLongestSeconds = 1'000'000'000;  // as good as never, and no overflow
 
+// Whoever polls a non-blocking socket can live with EAGAIN, unless it asked for more than a byte.
+bool is_promise_needed(const Socket& socket) {
+  return !socket.is_nonblocking.load(std::memory_order_relaxed) ||
+         socket.receive_low_water.load(std::memory_order_relaxed) > 1;
+}
+
 }  // namespace
 
 bool needs_correction(int fd, bool is_for_reading) {
@@ -22,7 +28,7 @@ bool needs_correction(int fd, bool is_for_reading) {
     case Phase::kCompleting:
       return true;
     case Phase::kStream:
-      return is_for_reading && !socket->is_nonblocking.load(std::memory_order_relaxed);
+      return is_for_reading && is_promise_needed(*socket);
     default:
       return false;
   }
@@ -33,9 +39,7 @@ bool is_report_true(int fd, bool is_readable) {
   SocketUse use(fd);
   if (!use) return true;
   if (use.phase() != Phase::kStream) complete_connect(use, fd, false);
-  if (use.phase() != Phase::kStream || !is_readable ||
-      use->is_nonblocking.load(std::memory_order_relaxed))
-    return true;
+  if (use.phase() != Phase::kStream || !is_readable || !is_promise_needed(*use)) return true;
   return use->stream.load(std::memory_order_acquire)->is_recv_ready(fd);
 }
 

@@ -2,22 +2,40 @@
 // What little of the C++ runtime this library needs, so that nothing of the static one is linked
 // in: that allocates an emergency pool for exceptions as soon as it is loaded, and nothing here
 // throws or catches one.
+#include <dlfcn.h>
 #include <unwind.h>
 
 #include <cstdlib>
 
+namespace {
+
+template <typename F>
+F* unwinder_function(const char* name) {
+  void* unwinder = dlopen("libgcc_s.so.1", RTLD_NOW | RTLD_LOCAL);
+  void* function = unwinder != nullptr ? dlsym(unwinder, name) : nullptr;
+  if (function == nullptr) abort();
+  return reinterpret_cast<F*>(function);
+}
+
+}  // namespace
+
 extern "C" {
 
-// Destructors run when pthread_cancel unwinds a blocked call. C's personality runs them from the
-// same tables as C++'s.
-_Unwind_Reason_Code __gcc_personality_v0(int version, _Unwind_Action actions,
-                                         _Unwind_Exception_Class exception_class,
-                                         _Unwind_Exception* exception, _Unwind_Context* context);
-
+// Destructors run when pthread_cancel unwinds a blocked call. The unwinder is then libgcc_s, which
+// libc has opened; its contexts mean nothing to a copy linked in here, so both functions are
+// borrowed from it. C's personality runs destructors from the same tables as C++'s.
 _Unwind_Reason_Code __gxx_personality_v0(int version, _Unwind_Action actions,
                                          _Unwind_Exception_Class exception_class,
                                          _Unwind_Exception* exception, _Unwind_Context* context) {
-  return __gcc_personality_v0(version, actions, exception_class, exception, context);
+  using Personality = _Unwind_Reason_Code(int, _Unwind_Action, _Unwind_Exception_Class,
+                                          _Unwind_Exception*, _Unwind_Context*);
+  return unwinder_function<Personality>("__gcc_personality_v0")(version, actions, exception_class,
+                                                                exception, context);
+}
+
+void _Unwind_Resume(_Unwind_Exception* exception) {
+  unwinder_function<void(_Unwind_Exception*)>("_Unwind_Resume")(exception);
+  abort();
 }
 
 [[noreturn]] void __cxa_pure_virtual() {

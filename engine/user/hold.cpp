@@ -50,6 +50,10 @@ int Hold::wait(int fd, Direction direction, int flags, Outcome outcome) {
       return 0;
     case Outcome::kInherited:
       is_held_ = true;
+      if (!is_send && stream_.rx_.is_asleep) {
+        stream_.rx_.is_asleep = false;
+        return 0;
+      }
       return stream_.fail_lost(fd, "a process died inside a call on this connection");
     case Outcome::kInterrupted:
       return EINTR;

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/sock_diag.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
@@ -14,19 +15,6 @@
 #include "base/sys.h"
 
 namespace ddpsock::engine {
-namespace {
-
-class KeepErrno {
- public:
-  KeepErrno() : saved_(errno) {}
-  ~KeepErrno() { errno = saved_; }
-
- private:
-  int saved_;
-};
-
-}  // namespace
-
 bool is_nonblocking(int fd) {
   const KeepErrno keep;
   const int fl = base::sys.fcntl(fd, F_GETFL);
@@ -59,6 +47,17 @@ Time deadline_of(int fd, int option) {
   if (base::sys.getsockopt(fd, SOL_SOCKET, option, &tv, &size) != 0) return kNever;
   const int64_t ns = int64_t{tv.tv_sec} * 1'000'000'000 + int64_t{tv.tv_usec} * 1000;
   return ns == 0 ? kNever : base::now() + Duration{ns};
+}
+
+bool do_handlers_restart() {
+  const KeepErrno keep;
+  for (int signal = 1; signal < NSIG; ++signal) {
+    struct sigaction action;
+    if (sigaction(signal, nullptr, &action) != 0) continue;
+    const bool is_handled = action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN;
+    if (is_handled && (action.sa_flags & SA_RESTART) == 0) return false;
+  }
+  return true;
 }
 
 SendMemory send_memory(int fd) {

@@ -3,11 +3,24 @@
 #ifndef DDPSOCK_ENGINE_USER_KERNEL_SOCKET_H_
 #define DDPSOCK_ENGINE_USER_KERNEL_SOCKET_H_
 
+#include <errno.h>
+
 #include <cstdint>
 
 #include "base/clock.h"
 
 namespace ddpsock::engine {
+
+class KeepErrno {
+ public:
+  KeepErrno() : saved_(errno) {}
+  ~KeepErrno() { errno = saved_; }
+  KeepErrno(const KeepErrno&) = delete;
+  KeepErrno& operator=(const KeepErrno&) = delete;
+
+ private:
+  int saved_;
+};
 
 bool is_nonblocking(int fd);
 
@@ -19,6 +32,10 @@ int wait_ready(int fd, short events, Time deadline);
 
 // From SO_RCVTIMEO or SO_SNDTIMEO, counted from now; kNever if unset.
 Time deadline_of(int fd, int option);
+
+// After EINTR: does every signal handler of this process ask for its calls to be restarted
+// (SA_RESTART)? Which signal it was cannot be known; with handlers of both kinds the answer is no.
+bool do_handlers_restart();
 
 // Send memory by the kernel's own account (SO_MEMINFO): bytes with overhead.
 struct SendMemory {

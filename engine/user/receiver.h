@@ -37,6 +37,7 @@ class UserStream::Receiver {
   ssize_t read(uint32_t ask, int flags);
   ssize_t receive_message(std::span<const iovec> into, int flags);
   void enable_queue_hints();
+  bool prepare_to_sleep();
   bool make_room(uint32_t ask);
   bool move_to_block();
   void on_end();

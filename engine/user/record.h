@@ -34,6 +34,7 @@ struct Rx {
   bool has_kept_byte = false;  // the last CRC byte of the FPDU in front is still in the kernel (I1)
   bool has_queue_hints = false;  // TCP_INQ is on
   bool is_started = false;       // the peer's start-up frame was read
+  bool is_asleep = false;        // the holder waits in the kernel; everything here is as it left it
 };
 
 struct Tx {

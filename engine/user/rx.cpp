@@ -10,6 +10,7 @@
 
 #include "base/sys.h"
 #include "engine/user/hold.h"
+#include "engine/user/kernel_socket.h"
 #include "engine/user/receiver.h"
 #include "engine/user/user_stream.h"
 
@@ -185,7 +186,9 @@ ssize_t UserStream::Receiver::pull() {
 // All of the FPDU but its last byte is here: learn that byte, verify, and leave it where it is.
 ssize_t UserStream::Receiver::keep_last_byte(int flags) {
   if (!make_room(1)) return -1;
+  if ((flags & MSG_DONTWAIT) == 0 && !prepare_to_sleep()) return -1;
   const ssize_t n = base::sys.recv(fd_, data_ + end_, 1, flags | MSG_PEEK);
+  rx_.is_asleep = false;
   if (n <= 0) return n;
   const uint32_t ulpdu = base::load_be16(data_ + beg_);
   const uint32_t size = fpdu_size(ulpdu);
@@ -244,6 +247,7 @@ ssize_t UserStream::Receiver::read(uint32_t ask, int flags) {
   if (must_drop_) ++ask;
   // Beyond the small buffer only what is known to be queued pays for a block.
   if (!make_room(ask)) return -1;
+  if ((flags & MSG_DONTWAIT) == 0 && !prepare_to_sleep()) return -1;
   ask = std::min(ask, capacity_ - end_);
   ssize_t n;
   if (rx_.has_queue_hints && ask >= kFirstLook) {
@@ -253,6 +257,7 @@ ssize_t UserStream::Receiver::read(uint32_t ask, int flags) {
     n = base::sys.recv(fd_, data_ + end_, ask, flags);
     if (n > 0) rx_.queued -= std::min(rx_.queued, static_cast<uint32_t>(n));
   }
+  rx_.is_asleep = false;
   if (n <= 0) return n;
   end_ += static_cast<uint32_t>(n);
   if (must_drop_) {
@@ -289,6 +294,17 @@ void UserStream::Receiver::enable_queue_hints() {
   // Refused before Linux 4.18; then bulk goes through the buffer.
   rx_.has_queue_hints = base::sys.setsockopt(fd_, IPPROTO_TCP, TCP_INQ, &one, sizeof one) == 0;
   errno = saved;
+}
+
+// The process may be killed in its sleep: what the record says is then what is so, and a relative
+// goes on from there.
+bool UserStream::Receiver::prepare_to_sleep() {
+  if (must_drop_) return true;
+  if (data_ == small_ && end_ > beg_ && !move_to_block()) return false;
+  rx_.beg = beg_;
+  rx_.end = end_;
+  rx_.is_asleep = true;
+  return true;
 }
 
 // At least one byte of room, and `ask` if a buffer can have it.
@@ -352,6 +368,7 @@ Io UserStream::Receiver::finish() {
 }
 
 Io UserStream::recv(int fd, std::span<const iovec> to, int flags) {
+  const KeepErrno keep;
   constexpr int kKnown =
       MSG_DONTWAIT | MSG_PEEK | MSG_WAITALL | MSG_TRUNC | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC;
   if ((flags & ~kKnown) != 0) return Io::fail(EOPNOTSUPP);

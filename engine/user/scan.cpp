@@ -19,14 +19,18 @@ UserStream::Scan::~Scan() {
   if (block_ != Arena::kNoBlock) s_.arena_.free_block(block_);
 }
 
-size_t UserStream::Scan::take(const uint8_t* p, size_t n, IoCursor* to) {
+size_t UserStream::Scan::take(const uint8_t* p, size_t n, IoCursor* to, bool is_truncating) {
   if (to == nullptr) return n;
   n = std::min(n, to->left());
-  to->put(p, n);
+  if (is_truncating) {
+    to->skip(n);
+  } else {
+    to->put(p, n);
+  }
   return n;
 }
 
-UserStream::Scan::Sight UserStream::Scan::look(IoCursor* to) {
+UserStream::Scan::Sight UserStream::Scan::look(IoCursor* to, bool is_truncating) {
   const Rx& rx = s_.rx_;
   Sight sight;
   if (block_ == Arena::kNoBlock) {
@@ -38,7 +42,7 @@ UserStream::Scan::Sight UserStream::Scan::look(IoCursor* to) {
   uint32_t end = 0;
   if (rx.block != Arena::kNoBlock) {
     const uint8_t* buffered = s_.arena_.block_data(rx.block);
-    if (rx.left > 0) sight.payload += take(buffered + rx.beg, rx.left, to);
+    if (rx.left > 0) sight.payload += take(buffered + rx.beg, rx.left, to, is_truncating);
     const uint32_t front = rx.left > 0 ? rx.left + rx.skip : 0;
     end = rx.end - rx.beg - front;
     std::memcpy(data, buffered + rx.beg + front, end);
@@ -49,6 +53,7 @@ UserStream::Scan::Sight UserStream::Scan::look(IoCursor* to) {
   const ssize_t n =
       base::sys.recv(fd_, data + end, Arena::kBlockSize - end, MSG_PEEK | MSG_DONTWAIT);
   const int error = errno;
+  if (n > 0) sight.queued = static_cast<size_t>(n);
   if (n > static_cast<ssize_t>(kept)) {
     if (kept != 0) std::memmove(data + end, data + end + 1, static_cast<size_t>(n) - 1);
     end += static_cast<uint32_t>(n) - kept;
@@ -67,7 +72,8 @@ UserStream::Scan::Sight UserStream::Scan::look(IoCursor* to) {
       if (sight.payload == 0) sight.error = EPROTO;
       return sight;
     }
-    sight.payload += take(data + beg + kChunkHeader, ulpdu - DDP_UNTAGGED_HEADER_SIZE, to);
+    sight.payload +=
+        take(data + beg + kChunkHeader, ulpdu - DDP_UNTAGGED_HEADER_SIZE, to, is_truncating);
     beg += size;
     ++msn;
   }
@@ -102,14 +108,28 @@ int UserStream::Scan::swallow() {
   }
 }
 
+// The kernel does the waiting, with its own rules for signals, timeouts and cancellation: a look at
+// one byte more than there is, that is not satisfied with less.
+int UserStream::Scan::wait_for_more(size_t queued) {
+  if (queued + 1 > Arena::kBlockSize) return ENODATA;
+  s_.rx_.is_asleep = true;
+  const ssize_t n =
+      base::sys.recv(fd_, s_.arena_.block_data(block_), queued + 1, MSG_PEEK | MSG_WAITALL);
+  s_.rx_.is_asleep = false;
+  if (n < 0) return errno;
+  return static_cast<size_t>(n) > queued ? 0 : ENODATA;
+}
+
 Io UserStream::peek(int fd, std::span<const iovec> to, int flags) {
   Scan scan(*this, fd);
-  const Time deadline = (flags & MSG_DONTWAIT) != 0 ? Time{} : deadline_of(fd, SO_RCVTIMEO);
+  const bool is_nonblocking_call = (flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd);
+  const size_t wanted =
+      (flags & MSG_WAITALL) != 0 && !is_nonblocking_call ? IoCursor(to).left() : 1;
   for (;;) {
     IoCursor cursor(to);
-    const Scan::Sight sight = scan.look(&cursor);
-    if (sight.payload > 0) return Io::ok(static_cast<ssize_t>(sight.payload));
-    if (sight.has_ended) return Io::ok(0);
+    const Scan::Sight sight = scan.look(&cursor, (flags & MSG_TRUNC) != 0);
+    const Io seen = Io::ok(static_cast<ssize_t>(sight.payload));
+    if (sight.payload >= wanted || sight.has_ended) return seen;
     if (sight.error == EPROTO) {
       // Let the receiver find out, say so to the peer and keep the reason.
       uint8_t byte;
@@ -117,15 +137,20 @@ Io UserStream::peek(int fd, std::span<const iovec> to, int flags) {
       return Receiver(*this, fd, {&one, 1}, MSG_DONTWAIT).run();
     }
     if (sight.error != 0) return Io::fail(sight.error);
-    if (sight.has_partial) {
+    size_t queued = sight.queued;
+    if (sight.payload == 0 && sight.has_partial) {
       if (const int e = scan.swallow(); e != 0) return Io::fail(e);
+      queued = 0;
     }
-    if ((flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd)) return Io::fail(EAGAIN);
-    if (const int e = wait_ready(fd, POLLIN, deadline); e != 0) return Io::fail(e);
+    if (is_nonblocking_call) return Io::fail(EAGAIN);
+    const int e = scan.wait_for_more(queued);
+    if (e == ENODATA && sight.payload == 0) continue;
+    if (e != 0) return sight.payload > 0 ? seen : Io::fail(e);
   }
 }
 
 Io UserStream::readable(int fd) {
+  const KeepErrno keep;
   Hold hold(*this, rx_.lease);
   if (const int e = hold.take(fd, Hold::kReceive, MSG_DONTWAIT); e != 0) return Io::ok(0);
   if (!rx_.is_started) {
@@ -137,16 +162,20 @@ Io UserStream::readable(int fd) {
 }
 
 bool UserStream::is_recv_ready(int fd) {
+  const KeepErrno keep;
   Hold hold(*this, rx_.lease);
   if (hold.take(fd, Hold::kReceive, MSG_DONTWAIT) != 0) return false;
-  if (rx_.error != 0 || rx_.left > 0 || is_state(StreamState::kFailed)) return true;
+  if (rx_.error != 0 || is_state(StreamState::kFailed)) return true;
   if (!rx_.is_started) {
     if (const int e = start_receiving(fd, MSG_DONTWAIT); e != 0) return e != EAGAIN;
   }
   Scan scan(*this, fd);
   const Scan::Sight sight = scan.look(nullptr);
-  if (sight.payload > 0 || sight.has_ended || sight.error != 0) return true;
-  if (sight.has_partial) scan.swallow();
+  if (sight.has_ended || sight.error != 0) return true;
+  if (sight.payload >= static_cast<size_t>(rx_.low_water)) return true;
+  // What cannot grow any more need not reach the mark.
+  if (sight.payload > 0 && is_ready_now(fd, POLLRDHUP)) return true;
+  if (sight.payload == 0 && sight.has_partial) scan.swallow();
   return false;
 }
 

@@ -20,18 +20,23 @@ class UserStream::Scan {
     size_t payload = 0;      // deliverable bytes, of which `copied` went to the cursor
     bool has_ended = false;  // nothing deliverable, and the peer's stream is over
     int error = 0;           // nothing deliverable, and the kernel or the stream has this to report
+    size_t queued = 0;       // unread bytes of the kernel that were seen
     bool has_partial = false;  // an incomplete FPDU lies in the kernel
   };
-  // Copies deliverable payload into `to` (may be nullptr: only count), verifying each FPDU it takes
-  // from.
-  Sight look(IoCursor* to);
+  // Copies deliverable payload into `to`, or only counts it as MSG_TRUNC does, verifying each FPDU
+  // it takes from. Without `to` all of it is counted.
+  Sight look(IoCursor* to, bool is_truncating = false);
+
+  // Waits until the kernel has more than `queued` unread bytes. Like recv(): 0, or EAGAIN after
+  // SO_RCVTIMEO, EINTR, ...; ENODATA when it has and gets no more.
+  int wait_for_more(size_t queued);
 
   // Moves an incomplete FPDU from the kernel to the stream's buffer, so that the socket is not
   // readable for its sake. 0 or an errno.
   int swallow();
 
  private:
-  size_t take(const uint8_t* p, size_t n, IoCursor* to);
+  static size_t take(const uint8_t* p, size_t n, IoCursor* to, bool is_truncating);
 
   UserStream& s_;
   const int fd_;

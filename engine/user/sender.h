@@ -4,6 +4,8 @@
 
 #include <sys/socket.h>
 
+#include <optional>
+
 #include "engine/user/user_stream.h"
 
 namespace ddpsock::engine {
@@ -25,8 +27,8 @@ class UserStream::Sender {
   void spend(size_t bytes);
   uint32_t next_payload(size_t left, size_t allowed) const;
   void send_burst(size_t allowed);
-  void send_one_waiting();
-  void send_contiguous(size_t bytes, int extra_flags);
+  void wait_for_room();
+  void send_contiguous(size_t bytes);
   uint8_t* write_chunk(uint8_t* p, uint32_t payload, uint32_t msn, IoCursor& from);
   void send_gathered(size_t allowed);
   void on_refusal();
@@ -38,6 +40,7 @@ class UserStream::Sender {
   const int fd_;
   IoCursor from_;
   const int flags_;
+  std::optional<Time> deadline_;  // SO_SNDTIMEO, from the first wait on
   bool may_wait_;
   bool was_refused_ = false;
   size_t sent_ = 0;

@@ -139,6 +139,14 @@ int UserStream::send_start_frame(int fd, int flags, bool is_rejected) {
   return 0;
 }
 
+// A look that may sleep, and changes nothing if the process is killed in it.
+ssize_t UserStream::look_at_start(int fd, MutBytes out, int flags) {
+  rx_.is_asleep = true;
+  const ssize_t n = base::sys.recv(fd, out.data(), out.size(), (flags & MSG_DONTWAIT) | MSG_PEEK);
+  rx_.is_asleep = false;
+  return n;
+}
+
 // Reads exactly one frame. What is not the beginning of one is left in the kernel untouched.
 int UserStream::receive_start_frame(int fd, int flags) {
   uint8_t frame[MPA_MAX_STARTUP_SIZE];
@@ -148,8 +156,7 @@ int UserStream::receive_start_frame(int fd, int flags) {
       have = rx_.end;
       std::memcpy(frame, arena_.block_data(rx_.block), have);
     }
-    const ssize_t n =
-        base::sys.recv(fd, frame + have, sizeof frame - have, (flags & MSG_DONTWAIT) | MSG_PEEK);
+    const ssize_t n = look_at_start(fd, {frame + have, sizeof frame - have}, flags);
     if (n < 0) {
       const int e = errno;
       if (e == EAGAIN && have > 0 && base::now() - r_.opened_at > r_.start_timeout)
@@ -235,7 +242,7 @@ void UserStream::note_started() {
 int UserStream::sniff(int fd, int flags) {
   uint8_t key[MPA_KEY_SIZE];
   for (;;) {
-    const ssize_t n = base::sys.recv(fd, key, sizeof key, (flags & MSG_DONTWAIT) | MSG_PEEK);
+    const ssize_t n = look_at_start(fd, key, flags);
     if (n < 0) return errno;
     const auto verdict = mpa::sniff_request({key, static_cast<size_t>(n)});
     if (verdict == mpa::Sniff::kMpaRequest) return 0;

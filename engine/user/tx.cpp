@@ -76,7 +76,7 @@ Io UserStream::Sender::run() {
         error_ = EAGAIN;
         break;
       }
-      send_one_waiting();
+      wait_for_room();
     } else {
       send_burst(allowed);
     }
@@ -124,25 +124,26 @@ void UserStream::Sender::send_burst(size_t allowed) {
   if (payload <= kStackMax) {
     // Many chunks a call also where each must fit a segment.
     const size_t chunks = std::max<size_t>(1, allowed / chunk_size(payload));
-    send_contiguous(std::min({left, kContiguousUsual, chunks * payload}), MSG_DONTWAIT);
+    send_contiguous(std::min({left, kContiguousUsual, chunks * payload}));
   } else if (left + kBurstOverhead <= allowed &&
              left <= (is_too_near(from_.front()) ? kContiguousMax : kContiguousUsual)) {
-    send_contiguous(left, MSG_DONTWAIT);
+    send_contiguous(left);
   } else {
     send_gathered(allowed);
   }
 }
 
-// The kernel refused and the caller may wait: the kernel does the waiting, with its own rules for
-// signals, timeouts and cancellation, on one chunk small enough to be taken whole once it is woken.
-void UserStream::Sender::send_one_waiting() {
-  const size_t quarter = std::max<size_t>(send_memory(fd_).limit / 4, kMinAllowance);
-  const uint32_t payload = std::min(next_payload(from_.left(), quarter), kStackMax);
-  send_contiguous(payload, 0);
+// The kernel refused and the caller may wait. Not in a blocking send: that would begin an FPDU in
+// the room that is left and sleep in the middle of it, where a signal or a timeout cuts it.
+void UserStream::Sender::wait_for_room() {
+  if (!deadline_) deadline_ = deadline_of(fd_, SO_SNDTIMEO);
+  error_ = wait_ready(fd_, POLLOUT, *deadline_);
+  // poll() is never restarted; TCP's send is, if nothing was sent and it has no timeout.
+  if (error_ == EINTR && sent_ == 0 && *deadline_ == kNever && do_handlers_restart()) error_ = 0;
 }
 
 // `bytes` of stream as chunks in one buffer, in one call. REQUIRES: bytes <= kContiguousMax.
-void UserStream::Sender::send_contiguous(size_t bytes, int extra_flags) {
+void UserStream::Sender::send_contiguous(size_t bytes) {
   uint8_t small[kChunkHeader + kStackMax + kMaxTrailer];
   const Scratch scratch(s_.arena_, bytes > kStackMax);
   if (!scratch.is_valid()) {
@@ -159,7 +160,7 @@ void UserStream::Sender::send_contiguous(size_t bytes, int extra_flags) {
     left -= payload;
   }
   const auto size = static_cast<size_t>(p - buffer);
-  const ssize_t n = base::sys.send(fd_, buffer, size, flags_ | extra_flags);
+  const ssize_t n = base::sys.send(fd_, buffer, size, flags_ | MSG_DONTWAIT);
   if (n < 0) {
     on_refusal();
     return;
@@ -214,7 +215,7 @@ void UserStream::Sender::send_gathered(size_t allowed) {
     if (covered < payload) {
       p = header;
       if (total > 0) break;
-      send_contiguous(std::min(payload, kStackMax), MSG_DONTWAIT);
+      send_contiguous(std::min(payload, kStackMax));
       return;
     }
     list[used] = {pending, static_cast<size_t>(p - pending)};
@@ -331,6 +332,7 @@ int UserStream::flush_tail(int fd, bool may_wait) {
 }
 
 Io UserStream::send(int fd, std::span<const iovec> from, int flags) {
+  const KeepErrno keep;
   constexpr int kKnown = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_EOR | MSG_CONFIRM;
   if ((flags & ~kKnown) != 0) return Io::fail(EOPNOTSUPP);
   if (!tx_.is_started || !rx_.is_started) [[unlikely]] {

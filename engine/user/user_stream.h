@@ -45,6 +45,7 @@ class UserStream final : public Stream {
   int start_receiving(int fd, int flags);
   int await_start_frame(int fd);
   int receive_start_frame(int fd, int flags);
+  ssize_t look_at_start(int fd, MutBytes out, int flags);
   int accept_start_frame(int fd, mpa::StartupView view);
   int reject(int fd, const char* why);
   bool buffer_start_bytes(int fd, size_t n);
