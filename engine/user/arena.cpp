@@ -38,8 +38,13 @@ constexpr uint64_t hash(const char* text) {
 }
 constexpr uint64_t kBuild = (hash(DDPSOCK_VERSION)) | 1;
 
-// Out of the way of programs that expect the lowest numbers, and of select().
-constexpr int kHighFd = 1000;
+// Out of the way of programs, which get the lowest numbers and try round ones; not so high that the
+// kernel must grow the table of descriptors much.
+int high_descriptor() {
+  rlimit files;
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return 0;
+  return static_cast<int>(std::max<rlim_t>(std::min<rlim_t>(files.rlim_cur, 4096), 16)) - 7;
+}
 
 std::atomic<Arena*> the_arena{nullptr};
 alignas(Arena) std::byte arena_storage[sizeof(Arena)];
@@ -99,7 +104,7 @@ Arena* Arena::create() {
   for (uint32_t shrink = 1; shrink <= 16; shrink *= 2) {
     base::UniqueFd fd(may_have_file ? memfd_create("ddpsock", MFD_CLOEXEC) : -1);
     if (fd.is_valid()) {
-      const int high = base::sys.fcntl(fd.get(), F_DUPFD_CLOEXEC, kHighFd);
+      const int high = base::sys.fcntl(fd.get(), F_DUPFD_CLOEXEC, high_descriptor());
       if (high >= 0) fd.reset(high);
     }
     Arena* arena = map(fd.get(), shrink);
