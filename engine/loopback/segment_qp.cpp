@@ -8,6 +8,12 @@
 #include "mpa/fpdu.h"
 
 namespace ddpsock::engine::loopback {
+namespace {
+
+// Ranges beyond gaps that one queue may hold: what a window of small segments can leave.
+constexpr uint32_t kMaxFragments = 2048;
+
+}  // namespace
 
 SegmentQp::SegmentQp(SoftEngine& engine, Network& network, const QpAttr& attr, rdmap::QpAttr core)
     : engine_(engine),
@@ -16,6 +22,7 @@ SegmentQp::SegmentQp(SoftEngine& engine, Network& network, const QpAttr& attr, r
       send_cq_(static_cast<SoftCq&>(*attr.send_cq)),
       recv_cq_(static_cast<SoftCq&>(*attr.recv_cq)) {
   core.order = ddp::LlpOrder::kAnyOrder;
+  core.max_fragments = kMaxFragments;
   core_.emplace(core, engine.stags(), send_cq_.core(), recv_cq_.core());
 }
 
