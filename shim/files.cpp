@@ -3,6 +3,7 @@
 // refused, for it would move bytes past the framing; programs that use it fall back to read and
 // write.
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -78,7 +79,7 @@ ssize_t chosen_sendfile(int fd, int in, off_t* offset, size_t count) {
   const auto on_stream = [=](engine::Stream& stream) {
     off_t position = offset != nullptr ? *offset : lseek(in, 0, SEEK_CUR);
     // A pipe or a socket cannot be the source for the kernel either.
-    if (position < 0) return engine::Io::fail(EINVAL);
+    if (position < 0) return engine::Io::fail(real.fcntl(in, F_GETFD) < 0 ? EBADF : EINVAL);
     const engine::Io io = send_file(stream, fd, in, position, std::min(count, kMostBytes));
     if (offset != nullptr) {
       *offset = position;

@@ -106,7 +106,7 @@ TEST_F(Epoll, SetsAreChangedAsAsked) {
   EXPECT_EQ(wait(0), uint32_t{EPOLLIN});
   EXPECT_EQ(epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, server_, nullptr), 0);
   EXPECT_EQ(wait(0), 0u);
-  expect_control_fails(EPOLL_CTL_ADD, 1000, EBADF);
+  expect_control_fails(EPOLL_CTL_ADD, closed_number(), EBADF);
   expect_control_fails(EPOLL_CTL_ADD, epoll_.get(), EINVAL);
   expect_control_fails(99, server_, EINVAL);
 }
@@ -161,7 +161,7 @@ TEST_F(Epoll, BadArguments) {
   EXPECT_EQ(errno, EINVAL);
   EXPECT_EQ(epoll_wait(server_, &event, 1, 0), -1);
   EXPECT_EQ(errno, EINVAL);
-  EXPECT_EQ(epoll_wait(1000, &event, 1, 0), -1);
+  EXPECT_EQ(epoll_wait(closed_number(), &event, 1, 0), -1);
   EXPECT_EQ(errno, EBADF);
   EXPECT_EQ(epoll_create(0), -1);
   EXPECT_EQ(errno, EINVAL);
@@ -246,7 +246,7 @@ TEST_F(Epoll, EdgeTriggeredEchoServerOfManyClients) {
         send_all(fd.get(), bytes);
         shutdown(fd.get(), SHUT_WR);
       });
-      EXPECT_EQ(recv_to_end(fd.get()), bytes);
+      EXPECT_TRUE(is_same(recv_to_end(fd.get()), bytes));
     });
   server.run();
 }

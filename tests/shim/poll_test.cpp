@@ -163,7 +163,8 @@ TEST_P(PollCalls, WritableUntilFull) {
   EXPECT_EQ(wait(client_, POLLIN | POLLOUT, 0), POLLOUT);
   const size_t filled = fill_until_refused(client_, 5);
   EXPECT_EQ(wait(client_, POLLOUT, 0), 0);
-  std::jthread reader([&] { EXPECT_EQ(recv_exactly(server_, filled), pattern(filled, 5)); });
+  std::jthread reader(
+      [&] { EXPECT_TRUE(is_same(recv_exactly(server_, filled), pattern(filled, 5))); });
   EXPECT_EQ(wait(client_, POLLOUT, 5000), POLLOUT);
 }
 
@@ -225,7 +226,7 @@ TEST_F(Poll, ManyAtOnce) {
   }
   for (const size_t number : {0u, 17u, 49u}) send_all(pairs[number].client.get(), "x");
   all[20].fd = -1;
-  all[21].fd = 1000;
+  all[21].fd = closed_number();
   ASSERT_EQ(poll(all.data(), all.size(), 3000), 4);
   for (size_t number = 0; number < all.size(); ++number) {
     const bool has_data = number == 0 || number == 17 || number == 49;
@@ -266,8 +267,7 @@ TEST_F(Poll, SelectCountsItsTimeDown) {
   EXPECT_EQ(select(server_ + 1, &in, nullptr, nullptr, &time), 0);
   EXPECT_EQ(time.tv_sec * 1'000'000 + time.tv_usec, 0);
   EXPECT_FALSE(FD_ISSET(server_, &in));
-  const int closed = dup(server_);
-  close(closed);
+  const int closed = closed_number();
   FD_SET(closed, &in);
   EXPECT_EQ(select(closed + 1, &in, nullptr, nullptr, &time), -1);
   EXPECT_EQ(errno, EBADF);
@@ -294,7 +294,7 @@ TEST_F(Poll, PollThenABlockingRecvNeverWaits) {
     ASSERT_GT(count, 0) << strerror(errno);
     got.append(buffer, size_t(count));
   }
-  EXPECT_EQ(got, bytes);
+  EXPECT_TRUE(is_same(got, bytes));
 }
 
 }  // namespace

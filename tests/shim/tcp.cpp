@@ -159,6 +159,12 @@ void expect_alive(int a, int b) {
   EXPECT_EQ(recv_exactly(a, 11), "from b to a");
 }
 
+int closed_number() {
+  const int fd = dup(STDERR_FILENO);
+  ::close(fd);
+  return fd;
+}
+
 void make_nonblocking(int fd) {
   if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) != 0) fail_errno("F_SETFL");
 }
@@ -220,6 +226,14 @@ std::string pattern(size_t count, uint32_t seed) {
     byte = static_cast<char>(state >> 24);
   }
   return bytes;
+}
+
+testing::AssertionResult is_same(std::string_view got, std::string_view expected) {
+  if (got == expected) return testing::AssertionSuccess();
+  size_t at = 0;
+  while (at < std::min(got.size(), expected.size()) && got[at] == expected[at]) ++at;
+  return testing::AssertionFailure()
+         << got.size() << " bytes for " << expected.size() << ", the same up to " << at;
 }
 
 size_t random_size(std::mt19937& random, size_t least, size_t most) {

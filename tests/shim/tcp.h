@@ -83,6 +83,7 @@ std::string recv_to_end(int fd);
 void expect_end_of_stream(int fd);  // recv gives 0, twice
 void expect_alive(int a, int b);    // a message passes each way
 
+int closed_number();  // one that no descriptor has now
 void make_nonblocking(int fd);
 bool is_nonblocking(int fd);
 int queued_bytes(int fd);  // FIONREAD
@@ -97,6 +98,8 @@ size_t fill_until_refused(int fd, uint32_t seed, size_t piece = 16 * 1024);
 
 // `count` bytes that differ from place to place and from seed to seed; a prefix of any longer one.
 std::string pattern(size_t count, uint32_t seed = 1);
+// Compares byte strings too long to print: says where they differ first.
+testing::AssertionResult is_same(std::string_view got, std::string_view expected);
 size_t random_size(std::mt19937& random, size_t least, size_t most);
 
 // Time since some start.

@@ -38,7 +38,7 @@ TEST_F(Threads, OneWaitsInSendAnotherReceives) {
   sleep_ms(30);
   send_all(server_, "early answer");
   EXPECT_EQ(recv_exactly(client_, 12), "early answer");
-  EXPECT_EQ(recv_exactly(server_, bytes.size()), bytes);
+  EXPECT_TRUE(is_same(recv_exactly(server_, bytes.size()), bytes));
 }
 
 TEST_F(Threads, ShutdownWakesABlockedRecv) {
@@ -161,7 +161,7 @@ TEST_F(Threads, EachOfManyAcceptsItsOwn) {
         const std::string bytes = pattern(100, static_cast<uint32_t>(thread * 1000 + number));
         const Fd fd = dial(listener.address);
         send_all(fd.get(), bytes);
-        EXPECT_EQ(recv_exactly(fd.get(), 100), bytes);
+        EXPECT_TRUE(is_same(recv_exactly(fd.get(), 100), bytes));
       }
     });
   }
@@ -176,7 +176,7 @@ TEST_F(Threads, ChurnOfDescriptorNumbers) {
         const Pair pair = connected_pair();
         const std::string bytes = pattern(1000, thread * 1000 + round);
         send_all(pair.client.get(), bytes);
-        EXPECT_EQ(recv_exactly(pair.server.get(), 1000), bytes);
+        EXPECT_TRUE(is_same(recv_exactly(pair.server.get(), 1000), bytes));
         expect_alive(pair.client.get(), pair.server.get());
       }
     });
