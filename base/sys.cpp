@@ -2,6 +2,7 @@
 #include "base/sys.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 namespace ddpsock::base {
@@ -19,6 +20,7 @@ constinit SysCalls sys = {
     .getsockopt = ::getsockopt,
     .setsockopt = ::setsockopt,
     .fcntl = ::fcntl,
+    .ioctl = ::ioctl,
 };
 
 }  // namespace ddpsock::base

@@ -26,6 +26,7 @@ struct SysCalls {
   int (*getsockopt)(int, int, int, void*, socklen_t*);
   int (*setsockopt)(int, int, int, const void*, socklen_t);
   int (*fcntl)(int, int, ...);
+  int (*ioctl)(int, unsigned long, ...);
 };
 
 extern constinit SysCalls sys;

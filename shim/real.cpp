@@ -47,6 +47,7 @@ void give_engines_the_real_calls() {
       .getsockopt = real.getsockopt,
       .setsockopt = real.setsockopt,
       .fcntl = real.fcntl,
+      .ioctl = real.ioctl,
   };
 }
 

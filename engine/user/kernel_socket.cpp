@@ -6,6 +6,7 @@
 #include <linux/sock_diag.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
@@ -47,6 +48,12 @@ Time deadline_of(int fd, int option) {
   if (base::sys.getsockopt(fd, SOL_SOCKET, option, &tv, &size) != 0) return kNever;
   const int64_t ns = int64_t{tv.tv_sec} * 1'000'000'000 + int64_t{tv.tv_usec} * 1000;
   return ns == 0 ? kNever : base::now() + Duration{ns};
+}
+
+size_t bytes_queued(int fd) {
+  const KeepErrno keep;
+  int bytes = 0;
+  return base::sys.ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0 ? static_cast<size_t>(bytes) : 0;
 }
 
 bool do_handlers_restart() {

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "base/clock.h"
@@ -32,6 +33,9 @@ int wait_ready(int fd, short events, Time deadline);
 
 // From SO_RCVTIMEO or SO_SNDTIMEO, counted from now; kNever if unset.
 Time deadline_of(int fd, int option);
+
+// Unread bytes in the kernel (FIONREAD), frames and all; 0 if it does not say.
+size_t bytes_queued(int fd);
 
 // After EINTR: does every signal handler of this process ask for its calls to be restarted
 // (SA_RESTART)? Which signal it was cannot be known; with handlers of both kinds the answer is no.

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 
 #include "base/sys.h"
@@ -12,11 +13,26 @@
 
 namespace ddpsock::engine {
 
-UserStream::Scan::Scan(UserStream& stream, int fd)
-    : s_(stream), fd_(fd), block_(stream.arena_.allocate_block()) {}
+UserStream::Scan::Scan(UserStream& stream, int fd, size_t payload) : s_(stream), fd_(fd) {
+  constexpr size_t kFitsBlock = Arena::kBlockSize / 2;
+  if (payload <= kFitsBlock) {
+    block_ = stream.arena_.allocate_block();
+    if (block_ != Arena::kNoBlock) data_ = stream.arena_.block_data(block_);
+    return;
+  }
+  // Room for twice the payload: small chunks carry that much overhead.
+  capacity_ = std::min(2 * payload + Arena::kBlockSize, kMostBytes);
+  void* p = mmap(nullptr, capacity_, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p != MAP_FAILED) data_ = static_cast<uint8_t*>(p);
+}
 
 UserStream::Scan::~Scan() {
-  if (block_ != Arena::kNoBlock) s_.arena_.free_block(block_);
+  if (block_ != Arena::kNoBlock) {
+    s_.arena_.free_block(block_);
+  } else if (data_ != nullptr) {
+    munmap(data_, capacity_);
+  }
 }
 
 size_t UserStream::Scan::take(const uint8_t* p, size_t n, IoCursor* to, bool is_truncating) {
@@ -33,12 +49,12 @@ size_t UserStream::Scan::take(const uint8_t* p, size_t n, IoCursor* to, bool is_
 UserStream::Scan::Sight UserStream::Scan::look(IoCursor* to, bool is_truncating) {
   const Rx& rx = s_.rx_;
   Sight sight;
-  if (block_ == Arena::kNoBlock) {
+  if (data_ == nullptr) {
     sight.error = ENOBUFS;
     return sight;
   }
-  // The buffer's bytes, then the kernel's: one run of bytes in the borrowed block.
-  uint8_t* data = s_.arena_.block_data(block_);
+  // The buffer's bytes, then the kernel's: one run of bytes in the borrowed memory.
+  uint8_t* const data = data_;
   uint32_t end = 0;
   if (rx.block != Arena::kNoBlock) {
     const uint8_t* buffered = s_.arena_.block_data(rx.block);
@@ -50,8 +66,7 @@ UserStream::Scan::Sight UserStream::Scan::look(IoCursor* to, bool is_truncating)
   const uint32_t buffered = end;
   const uint32_t kept = rx.has_kept_byte ? 1 : 0;
   // The kept byte belongs to the FPDU in front: it is looked over.
-  const ssize_t n =
-      base::sys.recv(fd_, data + end, Arena::kBlockSize - end, MSG_PEEK | MSG_DONTWAIT);
+  const ssize_t n = base::sys.recv(fd_, data + end, capacity_ - end, MSG_PEEK | MSG_DONTWAIT);
   const int error = errno;
   if (n > 0) sight.queued = static_cast<size_t>(n);
   if (n > static_cast<ssize_t>(kept)) {
@@ -111,17 +126,16 @@ int UserStream::Scan::swallow() {
 // The kernel does the waiting, with its own rules for signals, timeouts and cancellation: a look at
 // one byte more than there is, that is not satisfied with less.
 int UserStream::Scan::wait_for_more(size_t queued) {
-  if (queued + 1 > Arena::kBlockSize) return ENODATA;
+  if (queued + 1 > capacity_) return ENODATA;
   s_.rx_.is_asleep = true;
-  const ssize_t n =
-      base::sys.recv(fd_, s_.arena_.block_data(block_), queued + 1, MSG_PEEK | MSG_WAITALL);
+  const ssize_t n = base::sys.recv(fd_, data_, queued + 1, MSG_PEEK | MSG_WAITALL);
   s_.rx_.is_asleep = false;
   if (n < 0) return errno;
   return static_cast<size_t>(n) > queued ? 0 : ENODATA;
 }
 
 Io UserStream::peek(int fd, std::span<const iovec> to, int flags) {
-  Scan scan(*this, fd);
+  Scan scan(*this, fd, IoCursor(to).left());
   const bool is_nonblocking_call = (flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd);
   const size_t wanted =
       (flags & MSG_WAITALL) != 0 && !is_nonblocking_call ? IoCursor(to).left() : 1;
@@ -158,7 +172,7 @@ Io UserStream::readable(int fd) {
     if (e == EPROTOTYPE) return Io::fail(e);
     if (e != 0) return Io::ok(0);
   }
-  return Io::ok(static_cast<ssize_t>(Scan(*this, fd).look(nullptr).payload));
+  return Io::ok(static_cast<ssize_t>(Scan(*this, fd, bytes_queued(fd)).look(nullptr).payload));
 }
 
 bool UserStream::is_recv_ready(int fd) {
@@ -169,7 +183,7 @@ bool UserStream::is_recv_ready(int fd) {
   if (!rx_.is_started) {
     if (const int e = start_receiving(fd, MSG_DONTWAIT); e != 0) return e != EAGAIN;
   }
-  Scan scan(*this, fd);
+  Scan scan(*this, fd, static_cast<size_t>(rx_.low_water));
   const Scan::Sight sight = scan.look(nullptr);
   if (sight.has_ended || sight.error != 0) return true;
   if (sight.payload >= static_cast<size_t>(rx_.low_water)) return true;

@@ -10,7 +10,8 @@ namespace ddpsock::engine {
 // the kernel's queue by MSG_PEEK into a borrowed block. REQUIRES: the receive lease is held.
 class UserStream::Scan {
  public:
-  Scan(UserStream& stream, int fd);
+  // Sees at least the next `payload` bytes of stream, within kMostBytes, in one look.
+  Scan(UserStream& stream, int fd, size_t payload);
   ~Scan();
   Scan(const Scan&) = delete;
   Scan& operator=(const Scan&) = delete;
@@ -38,9 +39,13 @@ class UserStream::Scan {
  private:
   static size_t take(const uint8_t* p, size_t n, IoCursor* to, bool is_truncating);
 
+  static constexpr size_t kMostBytes = 8 << 20;
+
   UserStream& s_;
   const int fd_;
-  uint32_t block_;
+  uint32_t block_ = Arena::kNoBlock;
+  uint8_t* data_ = nullptr;  // the block's, or a mapping of its own where a block is too small
+  size_t capacity_ = Arena::kBlockSize;
 };
 
 }  // namespace ddpsock::engine

@@ -335,6 +335,11 @@ Io UserStream::send(int fd, std::span<const iovec> from, int flags) {
   const KeepErrno keep;
   constexpr int kKnown = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_EOR | MSG_CONFIRM;
   if ((flags & ~kKnown) != 0) return Io::fail(EOPNOTSUPP);
+  // Nothing to send: not even a start-up frame goes out, but the socket's errors are told.
+  if (IoCursor(from).left() == 0) {
+    if (is_state(StreamState::kPlain)) return Io::fail(EPROTOTYPE);
+    return base::sys.send(fd, "", 0, flags) < 0 ? Io::fail(errno) : Io::ok(0);
+  }
   if (!tx_.is_started || !rx_.is_started) [[unlikely]] {
     if (const int e = prepare_to_send(fd, flags); e != 0) return Io::fail(e);
   }
@@ -347,11 +352,6 @@ Io UserStream::send(int fd, std::span<const iovec> from, int flags) {
   if (tx_.tail_block != Arena::kNoBlock) {
     if (const int e = flush_tail(fd, (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd)); e != 0)
       return Io::fail(e);
-  }
-  const size_t total = IoCursor(from).left();
-  if (total == 0) {
-    const ssize_t n = base::sys.send(fd, "", 0, flags);
-    return n < 0 ? Io::fail(errno) : Io::ok(0);
   }
   return Sender(*this, fd, from, flags).run();
 }
