@@ -15,6 +15,7 @@ using engine::Refusal;
 using engine::WorkStatus;
 
 constexpr uint8_t kCanary = 0xa5;
+constexpr uint8_t kGivenBack = 0xee;  // ours again: an engine that still reads it sends this
 
 uint8_t source_byte(int end, size_t i) {
   return static_cast<uint8_t>(static_cast<size_t>(end) * 57 + i * 13 + (i >> 8));
@@ -174,6 +175,9 @@ void Node::note(const Completion& c) {
     if (work_.ops[i].is_signalled) return complain("a signalled request was passed over");
     sends_[i].fate = Fate::kOk;
   }
+  for (size_t i = next_send_completion_; i <= c.id; ++i) {
+    std::fill(payloads_[i].begin(), payloads_[i].end(), kGivenBack);
+  }
   next_send_completion_ = c.id + 1;
   Record& r = sends_[c.id];
   ++r.completions;
@@ -193,6 +197,7 @@ void Node::note_receive(const Completion& c) {
   }
   if (c.status != WorkStatus::kOk) {
     r.fate = Fate::kFailed;
+    std::fill(buffers_[c.id].bytes().begin(), buffers_[c.id].bytes().end(), kGivenBack);
     return;
   }
   if (c.id != 0 && receives_[c.id - 1].fate != Fate::kOk) {
@@ -247,8 +252,13 @@ std::string Node::check_memory(const Node& peer) const {
   for (const Guarded* g : all) {
     if (!g->is_guard_intact()) return "memory outside a region was touched";
   }
-  for (const Guarded& g : buffers_) {
-    if (!g.is_guard_intact()) return "memory outside a receive buffer was touched";
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    const Bytes buffer = buffers_[i].bytes();
+    if (!buffers_[i].is_guard_intact()) return "memory outside a receive buffer was touched";
+    if (receives_[i].fate == Fate::kFailed &&
+        std::any_of(buffer.begin(), buffer.end(), [](uint8_t x) { return x != kGivenBack; })) {
+      return "a receive buffer was written after it was given back";
+    }
   }
   for (size_t i = 0; i < source_.bytes().size(); ++i) {
     if (source_.bytes()[i] != source_byte(end_, i)) return "memory granted for reading was written";
@@ -284,8 +294,8 @@ std::string Node::check_success(const Node& peer) const {
       ++adds;
     } else if (o.kind == Kind::kWrite) {
       const Bytes slot = peer.grant_.bytes().subspan(o.offset, o.size);
-      if (!std::equal(slot.begin(), slot.end(), payloads_[i].begin())) {
-        return "a Write placed a wrong byte";
+      for (size_t k = 0; k < slot.size(); ++k) {
+        if (slot[k] != payload_byte(end_, i, k)) return "a Write placed a wrong byte";
       }
     }
   }

@@ -124,6 +124,10 @@ class World {
               told.terminate.code != teller.terminate.code);
     };
     if (is_answer(a, b) || is_answer(b, a)) return "a Terminate was received that was not sent";
+    if (a.reason == EndReason::kTerminateSent && b.reason == EndReason::kTerminateSent &&
+        !has_damage()) {
+      return "both ends blame the other";
+    }
     if (scenario_.missing_receives != 0 && nodes_[1].lacks_receives() && !has_damage()) {
       if (b.reason != EndReason::kTerminateSent || a.reason != EndReason::kTerminateReceived) {
         return "a Send without a receive was not answered by a Terminate";
