@@ -138,12 +138,29 @@ class StreamEngine {
   // number. Stays the engine's.
   virtual int handover_fd() const = 0;
 
-  // In the new program, before any open(): takes such a descriptor over (owned from now on). False,
-  // and the descriptor is left alone, if it is not one or comes from another build.
+  // Right before a program is executed: all streams of this process are held for it, so that
+  // closing them here does not free them before the program asks. Also called in a vfork child,
+  // of whose parent's memory it changes nothing but what all processes share; async-signal-safe.
+  struct Handover {
+    int fd;           // -1: the descriptor was closed or replaced; handover_fd() tells its number
+    uint32_t holder;  // for end_handover
+  };
+  enum class Successor : uint8_t { kThisProcess, kChild };
+  virtual Handover begin_handover(Successor successor) = 0;
+  // Exec has failed (`child` 0), or posix_spawn has failed (0) or made `child`.
+  virtual void end_handover(const Handover& handover, pid_t child) = 0;
+
+  // In the new program, before any open(): takes such a descriptor over (owned from now on, and
+  // close-on-exec). False, and the descriptor is left alone, if it is not one or comes from another
+  // build.
   virtual bool adopt(int handover_fd) = 0;
 
   // The stream that an inherited socket carries, now also this process's; nullptr if it has none.
   virtual Stream* find(int fd) = 0;
+
+  // After adopt() and the last find(): what this process held before exec and did not find again
+  // (close-on-exec sockets) is given up.
+  virtual void finish_adoption() = 0;
 
  protected:
   ~StreamEngine() = default;

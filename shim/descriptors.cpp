@@ -7,6 +7,7 @@
 
 #include "shim/calls.h"
 #include "shim/real.h"
+#include "shim/stdio_files.h"
 #include "shim/stream_call.h"
 
 #ifndef CLOSE_RANGE_CLOEXEC
@@ -32,6 +33,7 @@ void duplicated(int from, int to) {
   drop_stale_fd(to);
   if (!is_ours(from) && may_still_be_chosen(from)) enter_fd(from);
   if (is_ours(from)) share_fd(from, to);
+  cover_standard_file(to);
   errno = saved_errno;
 }
 

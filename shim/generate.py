@@ -38,6 +38,7 @@ class Call:
     params: list
     body: str
     options: dict = field(default_factory=dict)
+    is_open: bool = False  # the parameters end in "..."
 
     @property
     def member(self):
@@ -51,6 +52,16 @@ class Call:
     @property
     def arg_list(self):
         return ', '.join(p.name for p in self.params)
+
+    @property
+    def libc_params(self):
+        """The parameters as the wrapper has them: libc's own."""
+        return self.param_list + (', ...' if self.is_open else '')
+
+    @property
+    def own_params(self):
+        """The parameters of the hand-written body."""
+        return self.param_list + (', va_list rest' if self.is_open else '')
 
     @property
     def real_types(self):
@@ -77,7 +88,9 @@ def parse_line(line):
     if not found:
         raise ListError(f'not a declaration: {fields[0]}')
     params = []
-    for text in found['params'].split(','):
+    texts = found['params'].split(',')
+    is_open = texts[-1].strip() == '...'
+    for text in texts[:-1] if is_open else texts:
         param = PARAM.match(text.strip())
         if not param:
             raise ListError(f'not a parameter: {text.strip()}')
@@ -88,7 +101,9 @@ def parse_line(line):
         if key not in OPTIONS or not value:
             raise ListError(f'unknown option: {option}')
         options[key] = value
-    call = Call(found['result'], found['name'], params, fields[1], options)
+    call = Call(found['result'], found['name'], params, fields[1], options, is_open)
+    if is_open and call.body != 'own':
+        raise ListError(f'{call.name} ends in "...": only body own can have that')
     if not re.match(r'^(fd|own|as \w+.* unless .+)$', call.body):
         raise ListError(f'unknown body: {call.body}')
     if call.body == 'fd' and options.get('fd', 'fd') not in [p.name for p in params]:
@@ -124,6 +139,9 @@ def split_as(call, calls):
 
 def wrapper_body(call, calls):
     real = f'real.{call.member}({call.arg_list})'
+    if call.is_open:
+        return (f'va_list rest; va_start(rest, {call.params[-1].name}); const {call.result} result = '
+                f'own_{call.member}({call.arg_list}, rest); va_end(rest); return result;')
     if call.body == 'own':
         return f'return own_{call.member}({call.arg_list});'
     if call.body == 'fd':
@@ -136,8 +154,15 @@ def wrapper_body(call, calls):
     return f'return is_ours({fd}) && !({condition}) ? chosen_{base.member}({args}) : {real};'
 
 
+def real_calls(calls):
+    """Those whose next definition is called; a body with "..." calls that of its va_list twin."""
+    return [c for c in calls if not c.is_open]
+
+
 def write_wrappers(calls):
-    out = [BANNER, '''#include "shim/calls.h"
+    out = [BANNER, '''#include <stdarg.h>
+
+#include "shim/calls.h"
 #include "shim/fd_table.h"
 #include "shim/real.h"
 
@@ -148,13 +173,13 @@ def write_wrappers(calls):
 namespace ddpsock::shim {
 ''']
     for call in calls:
-        out.append(f'DDPSOCK_EXPORT {call.result} wrap_{call.member}({call.param_list}) '
+        out.append(f'DDPSOCK_EXPORT {call.result} wrap_{call.member}({call.libc_params}) '
                    f'__asm__("{call.name}");')
-        out.append(f'{call.result} wrap_{call.member}({call.param_list}) '
+        out.append(f'{call.result} wrap_{call.member}({call.libc_params}) '
                    f'{{ {wrapper_body(call, calls)} }}')
         for alias in call.names[1:]:
             out.append(f'DDPSOCK_EXPORT {call.result} wrap_alias_{alias.strip("_")}_{alias.count("_")}'
-                       f'({call.param_list}) __asm__("{alias}") '
+                       f'({call.libc_params}) __asm__("{alias}") '
                        f'__attribute__((alias("{call.name}")));')
         out.append('')
     out.append('}  // namespace ddpsock::shim')
@@ -172,7 +197,7 @@ namespace ddpsock::shim {
     for call in calls:
         prefix = {'own': 'own', 'fd': 'chosen'}.get(call.body)
         if prefix:
-            out.append(f'{call.result} {prefix}_{call.member}({call.param_list});')
+            out.append(f'{call.result} {prefix}_{call.member}({call.own_params});')
     out.append('\n}  // namespace ddpsock::shim\n\n#endif  // DDPSOCK_SHIM_CALLS_H_')
     return '\n'.join(out) + '\n'
 
@@ -186,6 +211,7 @@ def write_real_h(calls):
 namespace ddpsock::shim {
 
 struct RealCalls {''']
+    calls = real_calls(calls)
     for call in calls:
         out.append(f'  {call.result} (*{call.member})({call.real_types});')
     out.append('};')
@@ -199,6 +225,7 @@ struct RealCalls {''']
 
 
 def write_boot(calls):
+    calls = real_calls(calls)
     out = [BANNER, '''#include <stdarg.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -213,6 +240,10 @@ constexpr unsigned long kKernelSigsetSize = 8;
     for call in calls:
         boot = call.options.get('boot', call.arg_list)
         if boot == 'hand':
+            continue
+        if boot == 'resolve':
+            out += [f'{call.result} boot_{call.member}({call.param_list}) {{', '  resolve_real_calls();',
+                    f'  return real.{call.member}({call.arg_list});', '}\n']
             continue
         found = re.match(r'^(\w+)\((.*)\)$', boot)
         number, args = (found[1], found[2]) if found else (call.name, boot)

@@ -41,6 +41,7 @@ class Parsing(unittest.TestCase):
             ('int f(int fd) | fd | colour=red', 'unknown option'),
             ('int f(int fd) | fd | alias', 'unknown option'),
             ('int f(int set) | fd', 'no argument fd'),
+            ('int f(int fd, ...) | fd', 'only body own'),
             ('int f(int fd) | own\nint g(int fd) | own | alias=f', 'twice'),
         ]:
             with self.subTest(line), self.assertRaisesRegex(generate.ListError, why):
@@ -77,6 +78,19 @@ class Writing(unittest.TestCase):
     def test_boot_call_by_another_number(self):
         calls = generate.parse('int f(int fd, int n) | own | boot=g(fd,0)')
         self.assertIn('syscall(SYS_g, fd,0)', generate.write_boot(calls))
+
+    def test_boot_call_without_a_system_call_fills_the_table(self):
+        calls = generate.parse('int f(int fd) | own | boot=resolve')
+        self.assertIn('resolve_real_calls();\n  return real.f(fd);', generate.write_boot(calls))
+
+    def test_open_parameters_reach_the_body_as_a_list(self):
+        calls = generate.parse('int f(int fd, ...) | own')
+        self.assertIn('int wrap_f(int fd, ...) __asm__("f");', generate.write_wrappers(calls))
+        self.assertIn('va_start(rest, fd); const int result = own_f(fd, rest);',
+                      generate.wrapper_body(calls[0], calls))
+        self.assertIn('int own_f(int fd, va_list rest);', generate.write_calls_h(calls))
+        self.assertNotIn('(*f)', generate.write_real_h(calls))
+        self.assertNotIn('boot_f', generate.write_boot(calls))
 
 
 class TheList(unittest.TestCase):

@@ -4,8 +4,12 @@
 #ifndef DDPSOCK_SHIM_LIBC_TYPES_H_
 #define DDPSOCK_SHIM_LIBC_TYPES_H_
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/socket.h>

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "shim/fd_table.h"
 #include "shim/real.h"
 
 namespace ddpsock::shim {
@@ -21,6 +22,8 @@ namespace {
 
 enum class Logging : int { kUnknown, kOff, kOn };
 constinit std::atomic<Logging> logging{Logging::kUnknown};
+
+constexpr int kMostNamedFds = 1024;
 
 struct PeerText {
   char text[INET6_ADDRSTRLEN + 16];
@@ -76,6 +79,27 @@ void log_connection(const char* event, int fd, const char* mode, const char* eng
                               getpid(), event, fd, peer_of(fd).text, mode,
                               *engine != '\0' ? " engine=" : "", engine, reason);
   write_line(line, std::min(static_cast<size_t>(length), sizeof(line) - 1));
+  errno = saved_errno;
+}
+
+void log_exec(const char* path, const char* why) {
+  if (!is_logging()) return;
+  const int saved_errno = errno;
+  char fds[128] = "";
+  size_t end = 0;
+  for (int fd = 0; fd < kMostNamedFds && end < sizeof(fds) - 12; ++fd) {
+    const Socket* socket = socket_at(fd);
+    if (socket != nullptr && has_live_stream(socket->phase.load()) &&
+        (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0)
+      end += static_cast<size_t>(snprintf(fds + end, sizeof(fds) - end, " %d", fd));
+  }
+  if (end > 0) {
+    char line[512];
+    const int length =
+        snprintf(line, sizeof(line), "ddpsock[%d] exec %.200s: fds%s leave DDPMODE: %s\n", getpid(),
+                 path, fds, why);
+    write_line(line, std::min(static_cast<size_t>(length), sizeof(line) - 1));
+  }
   errno = saved_errno;
 }
 

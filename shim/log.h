@@ -16,6 +16,11 @@ bool is_logging();
 void log_connection(const char* event, int fd, const char* mode, const char* engine,
                     const char* reason);
 
+// A program is executed that the library will not be in, `why` not: names the inheritable
+// descriptors of ours that are in DDPMODE, if there are any. As above; async-signal-safe but for
+// the first call.
+void log_exec(const char* path, const char* why);
+
 }  // namespace ddpsock::shim
 
 #endif  // DDPSOCK_SHIM_LOG_H_

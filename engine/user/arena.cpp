@@ -27,7 +27,6 @@ constexpr uint32_t kMinRotation = 1024;
 constexpr uint32_t kMaxBlocks = kMaxRecords;  // so that no stream can take another's
 // Free blocks above this index give their pages back to the kernel.
 constexpr uint32_t kKeptBlocks = 64;
-constexpr int kForking = -1;  // a process slot promised to a child that has not run yet
 constexpr Duration kForkTakesAtMost = Duration::from_ms(60'000);
 
 // Two builds that may lay the arena out differently have different numbers.
@@ -92,6 +91,10 @@ Arena* Arena::map(int fd, uint32_t shrink) {
   arena->record_count_ = records;
   arena->block_count_ = blocks;
   arena->fd_ = fd;
+  if (struct stat st; fd >= 0 && fstat(fd, &st) == 0) {
+    arena->fd_inode_ = st.st_ino;
+    arena->fd_device_ = st.st_dev;
+  }
   return arena;
 }
 
@@ -127,7 +130,13 @@ Arena* Arena::adopt(int fd) {
   if (pread(fd, &start, sizeof start, 0) != static_cast<ssize_t>(sizeof start)) return nullptr;
   if (start.build != kBuild || start.shrink == 0 || start.shrink > 16) return nullptr;
   Arena* arena = map(fd, start.shrink);
-  if (arena != nullptr) publish(arena);
+  if (arena == nullptr) return nullptr;
+  base::sys.fcntl(fd, F_SETFD, FD_CLOEXEC);
+  // Beside the place that was ours before exec, so that finish_adoption() can tell.
+  arena->inherited_index_ = arena->find_process(getpid());
+  arena->process_index_ = arena->claim_free_process(getpid());
+  arena->process_generation_ = base::process_generation();
+  publish(arena);
   return arena;
 }
 
@@ -166,7 +175,9 @@ bool Arena::is_live(uint32_t i) {
 bool Arena::hold_record(uint32_t i) {
   const uint32_t me = my_process();
   if (me < HolderSet::kMax) head(i)->holders.add(me);
-  return is_live(i);
+  if (is_live(i)) return true;
+  if (me < HolderSet::kMax) head(i)->holders.remove(me);
+  return false;
 }
 
 Arena::RecordHead* Arena::head(uint32_t i) {
@@ -182,16 +193,24 @@ uint32_t Arena::live_records() const {
   return shared_->records_live.load(std::memory_order_relaxed);
 }
 
-// A slot in the table of processes, or kMax if 256 processes of this family are alive.
-uint32_t Arena::claim_process(int pid) {
-  // After exec the process is the one that it was.
-  for (uint32_t i = 0; pid > 0 && i < HolderSet::kMax; ++i)
+uint32_t Arena::find_process(int pid) const {
+  for (uint32_t i = 0; i < HolderSet::kMax; ++i)
     if (shared_->processes[i].load() == pid) return i;
+  return HolderSet::kMax;
+}
+
+// A place in the table of processes, or kMax if 256 processes of this family are alive.
+uint32_t Arena::claim_free_process(int pid) {
   for (uint32_t i = 0; i < HolderSet::kMax; ++i) {
     int none = 0;
     if (shared_->processes[i].compare_exchange_strong(none, pid)) return i;
   }
   return HolderSet::kMax;
+}
+
+uint32_t Arena::claim_process(int pid) {
+  const uint32_t known = pid == kUnborn ? HolderSet::kMax : find_process(pid);
+  return known != HolderSet::kMax ? known : claim_free_process(pid);
 }
 
 uint32_t Arena::my_process() {
@@ -267,12 +286,17 @@ void Arena::free_block(uint32_t block) {
 
 void Arena::before_fork() {
   collect();
-  child_index_ = claim_process(kForking);
-  if (child_index_ == HolderSet::kMax) return;
-  shared_->forking_since[child_index_].store(base::now().ns);
-  const uint32_t me = my_process();
+  child_index_ = hold_as(my_process(), kUnborn);
+}
+
+// All that process `me` holds, process `pid` holds too. Its place.
+uint32_t Arena::hold_as(uint32_t me, int pid) {
+  const uint32_t other = claim_process(pid);
+  if (other == HolderSet::kMax || other == me) return HolderSet::kMax;
+  if (pid == kUnborn) shared_->forking_since[other].store(base::now().ns);
   for (uint32_t i = 0; i < rotation(); ++i)
-    if (me < HolderSet::kMax && head(i)->holders.has(me)) head(i)->holders.add(child_index_);
+    if (me < HolderSet::kMax && head(i)->holders.has(me)) head(i)->holders.add(other);
+  return other;
 }
 
 void Arena::in_child() {
@@ -281,24 +305,53 @@ void Arena::in_child() {
   if (child_index_ < HolderSet::kMax) shared_->processes[child_index_].store(getpid());
 }
 
+uint32_t Arena::hold_for_program(int pid) {
+  collect();
+  // Not my_process(): a vfork child must leave its parent's memory as it is, and has its holds.
+  return hold_as(process_index_, pid);
+}
+
+void Arena::settle_program(uint32_t process, int pid) {
+  if (process == HolderSet::kMax) return;
+  const bool is_here_already = pid != 0 && find_process(pid) != HolderSet::kMax;
+  if (pid != 0 && !is_here_already) {
+    shared_->processes[process].store(pid);
+  } else {
+    free_process(process, shared_->processes[process].load());
+  }
+}
+
+void Arena::finish_adoption() {
+  if (inherited_index_ < HolderSet::kMax) free_process(inherited_index_, getpid());
+  inherited_index_ = HolderSet::kMax;
+}
+
+bool Arena::has_fd() const {
+  struct stat st;
+  return fd_ >= 0 && fstat(fd_, &st) == 0 && st.st_ino == fd_inode_ && st.st_dev == fd_device_;
+}
+
+void Arena::free_process(uint32_t process, int pid) {
+  for (uint32_t i = 0; i < rotation(); ++i) {
+    RecordHead* h = head(i);
+    if (!h->holders.has(process)) continue;
+    h->holders.remove(process);
+    uint32_t live = kLive;
+    if (h->holders.is_empty() && h->state.compare_exchange_strong(live, kDying)) {
+      if (free_contents_ != nullptr) free_contents_(*this, record(i));
+      finish_release(record(i));
+    }
+  }
+  shared_->processes[process].compare_exchange_strong(pid, 0);
+}
+
 void Arena::collect() {
   for (uint32_t p = 0; p < HolderSet::kMax; ++p) {
     int pid = shared_->processes[p].load(std::memory_order_acquire);
     const bool is_dead =
-        pid == kForking ? base::now() - Time{shared_->forking_since[p].load()} > kForkTakesAtMost
-                        : pid > 0 && !is_process_alive(pid);
-    if (!is_dead) continue;
-    for (uint32_t i = 0; i < rotation(); ++i) {
-      RecordHead* h = head(i);
-      if (!h->holders.has(p)) continue;
-      h->holders.remove(p);
-      uint32_t live = kLive;
-      if (h->holders.is_empty() && h->state.compare_exchange_strong(live, kDying)) {
-        if (free_contents_ != nullptr) free_contents_(*this, record(i));
-        finish_release(record(i));
-      }
-    }
-    shared_->processes[p].compare_exchange_strong(pid, 0);
+        pid == kUnborn ? base::now() - Time{shared_->forking_since[p].load()} > kForkTakesAtMost
+                       : pid > 0 && !is_process_alive(pid);
+    if (is_dead) free_process(p, pid);
   }
 }
 

@@ -9,6 +9,8 @@
 #ifndef DDPSOCK_ENGINE_USER_ARENA_H_
 #define DDPSOCK_ENGINE_USER_ARENA_H_
 
+#include <sys/types.h>
+
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -84,6 +86,21 @@ class Arena {
   void before_fork();
   void in_child();
 
+  // What this process holds is from now on also held for a program that it starts, so that a parent
+  // which closes at once does not free what the program will ask for. `pid` is the process that
+  // executes the program, perhaps a vfork child of this memory's owner; kUnborn: not known yet.
+  // Returns the place in the table of processes, HolderSet::kMax if there is nothing to undo.
+  static constexpr int kUnborn = -1;
+  uint32_t hold_for_program(int pid);
+  // The program has begun as process `pid`; 0: it has not, the holds are given up.
+  void settle_program(uint32_t process, int pid);
+  // After adopt() and the find_record() of every inherited socket: gives up what this process held
+  // before exec and did not find again.
+  void finish_adoption();
+
+  // Is fd() still the descriptor that it was? The program may have closed or replaced it.
+  bool has_fd() const;
+
   // Frees what dead processes held, by way of `free_contents(record)`. Called by before_fork.
   using FreeContents = void (*)(Arena&, void* record);
   void set_collector(FreeContents f) { free_contents_ = f; }
@@ -106,7 +123,11 @@ class Arena {
   bool hold_record(uint32_t i);
   RecordHead* head(uint32_t i);
   void* record(uint32_t i) { return records_ + size_t{i} * kRecordSize; }
+  uint32_t find_process(int pid) const;
+  uint32_t claim_free_process(int pid);
   uint32_t claim_process(int pid);
+  uint32_t hold_as(uint32_t me, int pid);
+  void free_process(uint32_t process, int pid);
   uint32_t my_process();
 
   Shared* shared_;
@@ -115,11 +136,14 @@ class Arena {
   uint32_t record_count_;
   uint32_t block_count_;
   int fd_ = -1;
+  ino_t fd_inode_ = 0;
+  dev_t fd_device_ = 0;
   FreeContents free_contents_ = nullptr;
   uint32_t process_index_ =
       HolderSet::kMax;  // private memory: right in a child only after in_child
   uint32_t process_generation_ = 0;
   uint32_t child_index_ = HolderSet::kMax;
+  uint32_t inherited_index_ = HolderSet::kMax;  // ours before exec, until finish_adoption
 };
 
 }  // namespace ddpsock::engine

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <new>
 
@@ -103,6 +104,22 @@ class UserStreamEngine final : public StreamEngine {
   int handover_fd() const override {
     const Arena* arena = Arena::get_if_mapped();
     return arena != nullptr && arena->live_records() > 0 ? arena->fd() : -1;
+  }
+
+  Handover begin_handover(Successor successor) override {
+    Arena* arena = Arena::get_if_mapped();
+    if (arena == nullptr) return {-1, HolderSet::kMax};
+    const int pid = successor == Successor::kChild ? Arena::kUnborn : getpid();
+    return {arena->has_fd() ? arena->fd() : -1, arena->hold_for_program(pid)};
+  }
+
+  void end_handover(const Handover& handover, pid_t child) override {
+    if (Arena* arena = Arena::get_if_mapped(); arena != nullptr)
+      arena->settle_program(handover.holder, child);
+  }
+
+  void finish_adoption() override {
+    if (Arena* arena = Arena::get_if_mapped(); arena != nullptr) arena->finish_adoption();
   }
 
   bool adopt(int handover_fd) override {

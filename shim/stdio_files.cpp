@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "shim/stdio_files.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdio_ext.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "shim/calls.h"
+#include "shim/fd_table.h"
+#include "shim/real.h"
+
+// libc's; its header declares it only to programs compiled with fortification.
+extern "C" int __vsnprintf_chk(char* text, size_t size, int flag, size_t room, const char* format,
+                               va_list arguments);
+
+namespace ddpsock::shim {
+namespace {
+
+int fd_of(void* cookie) {
+  return static_cast<int>(reinterpret_cast<intptr_t>(cookie));
+}
+
+ssize_t read_file(void* cookie, char* buffer, size_t size) {
+  const int fd = fd_of(cookie);
+  return is_ours(fd) ? chosen_read(fd, buffer, size) : real.read(fd, buffer, size);
+}
+
+// All of it, or what was written before an error.
+ssize_t write_file(void* cookie, const char* bytes, size_t size) {
+  const int fd = fd_of(cookie);
+  size_t written = 0;
+  while (written < size) {
+    const ssize_t n = is_ours(fd) ? chosen_write(fd, bytes + written, size - written)
+                                  : real.write(fd, bytes + written, size - written);
+    if (n < 0) break;
+    written += static_cast<size_t>(n);
+  }
+  return static_cast<ssize_t>(written);
+}
+
+int seek_file(void*, off64_t*, int) {
+  errno = ESPIPE;
+  return -1;
+}
+
+int close_fd(int fd) {
+  return is_ours(fd) ? chosen_close(fd) : real.close(fd);
+}
+
+int close_file(void* cookie) {
+  return close_fd(fd_of(cookie));
+}
+
+FILE* open_cookie(void* cookie, const char* mode, int fd, cookie_close_function_t* close) {
+  FILE* file = fopencookie(cookie, mode, {read_file, write_file, seek_file, close});
+  // fileno() answers from here.
+  if (file != nullptr) file->_fileno = fd;
+  return file;
+}
+
+bool is_plain(int fd) {
+  const SocketUse use(fd);
+  return !use || use.phase() == Phase::kPlain;
+}
+
+// One of stdin, stdout and stderr: the variable, libc's FILE that was in it, and ours.
+struct Standard {
+  FILE** variable;
+  FILE* original = nullptr;
+  FILE* ours = nullptr;
+};
+Standard standard[] = {{&stdin}, {&stdout}, {&stderr}};
+
+// freopen() closes the descriptor of a FILE that lives on; libc marks it so meanwhile.
+constexpr int kClosedForReopen = 32;
+
+// libc never frees its three FILEs, and programs use them after fclose(), for nothing. So the
+// original takes its place again, closed.
+int close_standard(void* cookie) {
+  const int fd = fd_of(cookie);
+  Standard& one = standard[fd];
+  if ((static_cast<unsigned>((*one.variable)->_flags2) & kClosedForReopen) == 0) {
+    one.original->_fileno = -1;
+    *one.variable = one.original;
+  }
+  one.ours = nullptr;
+  return close_fd(fd);
+}
+
+// What libc's FILE read ahead or has not written yet belongs to the descriptor's next owner.
+void move_bytes(FILE* from, FILE* to) {
+  for (const char* p = from->_IO_read_end; p > from->_IO_read_ptr; --p) ungetc(p[-1] & 0xff, to);
+  fwrite(from->_IO_write_base, 1, __fpending(from), to);
+  __fpurge(from);
+}
+
+void replace(Standard& one, int fd) {
+  FILE* original = *one.variable;
+  FILE* file = open_cookie(reinterpret_cast<void*>(intptr_t{fd}), fd == STDIN_FILENO ? "r" : "w",
+                           fd, close_standard);
+  if (file == nullptr) return;
+  if (fd == STDERR_FILENO) {
+    setvbuf(file, nullptr, _IONBF, 0);
+  } else if (__flbf(original) != 0) {
+    setvbuf(file, nullptr, _IOLBF, BUFSIZ);
+  }
+  move_bytes(original, file);
+  one.original = original;
+  one.ours = *one.variable = file;
+}
+
+// Formats by format_into(room, size) -> length, and sends all of it. As libc's dprintf, the length
+// or -1.
+template <typename FormatInto>
+int print(int fd, FormatInto format_into) {
+  char small[1024];
+  const int length = format_into(small, sizeof(small));
+  if (length < 0) return -1;
+  const auto size = static_cast<size_t>(length);
+  if (size < sizeof(small)) {
+    const auto written = write_file(reinterpret_cast<void*>(intptr_t{fd}), small, size);
+    return written == length ? length : -1;
+  }
+  auto* large = static_cast<char*>(malloc(size + 1));
+  if (large == nullptr) return -1;
+  format_into(large, size + 1);
+  const auto written = write_file(reinterpret_cast<void*>(intptr_t{fd}), large, size);
+  const int saved_errno = errno;
+  free(large);
+  errno = saved_errno;
+  return written == length ? length : -1;
+}
+
+}  // namespace
+
+void cover_standard_file(int fd) {
+  if (fd < STDIN_FILENO || fd > STDERR_FILENO || !is_ours(fd)) return;
+  Standard& one = standard[fd];
+  // Not where the program has put a FILE of another number there, or one in use for wide
+  // characters, for which a FILE of our kind is not fit.
+  if (*one.variable == nullptr || *one.variable == one.ours || (*one.variable)->_fileno != fd ||
+      fwide(*one.variable, 0) > 0)
+    return;
+  const int saved_errno = errno;
+  replace(one, fd);
+  errno = saved_errno;
+}
+
+FILE* chosen_fdopen(int fd, const char* mode) {
+  if (is_plain(fd)) return real.fdopen(fd, mode);
+  return open_cookie(reinterpret_cast<void*>(intptr_t{fd}), mode, fd, close_file);
+}
+
+int chosen_vdprintf(int fd, const char* format, va_list arguments) {
+  return print(fd, [&](char* room, size_t size) {
+    va_list again;
+    va_copy(again, arguments);
+    const int length = vsnprintf(room, size, format, again);
+    va_end(again);
+    return length;
+  });
+}
+
+int chosen_vdprintf_chk(int fd, int flag, const char* format, va_list arguments) {
+  return print(fd, [&](char* room, size_t size) {
+    va_list again;
+    va_copy(again, arguments);
+    const int length = __vsnprintf_chk(room, size, flag, size, format, again);
+    va_end(again);
+    return length;
+  });
+}
+
+int own_dprintf(int fd, const char* format, va_list rest) {
+  return is_ours(fd) ? chosen_vdprintf(fd, format, rest) : real.vdprintf(fd, format, rest);
+}
+
+int own_dprintf_chk(int fd, int flag, const char* format, va_list rest) {
+  return is_ours(fd) ? chosen_vdprintf_chk(fd, flag, format, rest)
+                     : real.vdprintf_chk(fd, flag, format, rest);
+}
+
+}  // namespace ddpsock::shim

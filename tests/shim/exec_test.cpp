@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// A connection that survives exec: every way to start a program, and programs that use it as
+// servers and shells have them do.
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tcp.h"
+
+namespace ddpsock::shim_tests {
+namespace {
+
+// An argument list as exec wants it.
+class Command {
+ public:
+  explicit Command(std::vector<std::string> words) : words_(std::move(words)) {
+    for (std::string& word : words_) pointers_.push_back(word.data());
+    pointers_.push_back(nullptr);
+  }
+  const char* path() const { return pointers_.front(); }
+  char* const* list() const { return pointers_.data(); }
+  const char* word(size_t i) const { return i < words_.size() ? pointers_[i] : nullptr; }
+
+ private:
+  std::vector<std::string> words_;
+  std::vector<char*> pointers_;
+};
+
+std::string beside_this_program(const char* name) {
+  char path[4096];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
+  const std::string self(path, length < 0 ? 0 : static_cast<size_t>(length));
+  return self.substr(0, self.rfind('/') + 1) + name;
+}
+
+std::string child_program() {
+  return beside_this_program("shim_exec_child");
+}
+
+using Exec = void (*)(const Command&);
+
+struct Way {
+  const char* name;
+  pid_t (*start)(int fd, const Command& command);
+};
+
+void PrintTo(const Way& way, std::ostream* out) {
+  *out << way.name;
+}
+
+// In a new process, with `fd` as 0 and 1.
+template <Exec kExec>
+pid_t by_fork(int fd, const Command& command) {
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  dup2(fd, 0);
+  dup2(fd, 1);
+  kExec(command);
+  _exit(127);
+}
+
+pid_t by_vfork(int fd, const Command& command) {
+  const pid_t pid = vfork();
+  if (pid != 0) return pid;
+  dup2(fd, 0);
+  dup2(fd, 1);
+  execve(command.path(), command.list(), environ);
+  _exit(127);
+}
+
+// What a daemon does before it executes a helper: every descriptor above 2 goes.
+pid_t by_fork_and_close_range(int fd, const Command& command) {
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  dup2(fd, 0);
+  dup2(fd, 1);
+  close_range(3, ~0u, 0);
+  execv(command.path(), command.list());
+  _exit(127);
+}
+
+using Spawn = int (*)(pid_t*, const char*, const posix_spawn_file_actions_t*,
+                      const posix_spawnattr_t*, char* const*, char* const*);
+
+template <Spawn kSpawn, bool kClosesRest>
+pid_t by_spawn(int fd, const Command& command) {
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, fd, 0);
+  posix_spawn_file_actions_adddup2(&actions, fd, 1);
+  if (kClosesRest) posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+  pid_t pid = -1;
+  EXPECT_EQ(kSpawn(&pid, command.path(), &actions, nullptr, command.list(), environ), 0);
+  posix_spawn_file_actions_destroy(&actions);
+  return pid;
+}
+
+const std::array<Way, 14> kWays{{
+    {"execve", by_fork<[](const Command& c) { execve(c.path(), c.list(), environ); }>},
+    {"execv", by_fork<[](const Command& c) { execv(c.path(), c.list()); }>},
+    {"execvp", by_fork<[](const Command& c) { execvp(c.path(), c.list()); }>},
+    {"execvpe", by_fork<[](const Command& c) { execvpe(c.path(), c.list(), environ); }>},
+    {"execl",
+     by_fork<[](const Command& c) { execl(c.path(), c.word(0), c.word(1), c.word(2), nullptr); }>},
+    {"execlp",
+     by_fork<[](const Command& c) { execlp(c.path(), c.word(0), c.word(1), c.word(2), nullptr); }>},
+    {"execle", by_fork<[](const Command& c) {
+       // The list ends at the first null: all three words are there.
+       execle(c.path(), c.word(0), c.word(1), c.word(2), nullptr, environ);
+     }>},
+    {"execveat",
+     by_fork<[](const Command& c) { execveat(AT_FDCWD, c.path(), c.list(), environ, 0); }>},
+    {"fexecve", by_fork<[](const Command& c) {
+       fexecve(open(c.path(), O_RDONLY | O_CLOEXEC), c.list(), environ);
+     }>},
+    {"vfork", by_vfork},
+    {"close_range", by_fork_and_close_range},
+    {"posix_spawn", by_spawn<posix_spawn, false>},
+    {"posix_spawnp", by_spawn<posix_spawnp, false>},
+    {"closefrom_np", by_spawn<posix_spawn, true>},
+}};
+const Way& kPlainWay = kWays[1];
+
+void expect_exit(pid_t pid, int status) {
+  int how = 0;
+  ASSERT_EQ(waitpid(pid, &how, 0), pid);
+  EXPECT_TRUE(WIFEXITED(how) && WEXITSTATUS(how) == status) << std::hex << how;
+}
+
+class ExecTest : public TcpTest {
+ protected:
+  // The program gets the server's end as 0 and 1, and this process closes its own at once. What the
+  // client sent and then gets.
+  std::string talk(const Way& way, const Command& command, std::string_view request) {
+    if (!request.empty()) send_all(pair_.client.get(), request);
+    const pid_t pid = way.start(pair_.server.get(), command);
+    pair_.server.close();
+    shutdown(pair_.client.get(), SHUT_WR);
+    std::string answer = recv_to_end(pair_.client.get());
+    expect_exit(pid, 0);
+    return answer;
+  }
+
+  Pair pair_ = connected_pair();
+};
+
+class ExecWays : public ExecTest, public testing::WithParamInterface<Way> {};
+
+TEST_P(ExecWays, CatEchoes) {
+  const std::string bytes = pattern(50'000);
+  EXPECT_EQ(talk(GetParam(), Command({"/bin/cat", "-u", "-"}), bytes), bytes);
+}
+
+TEST_P(ExecWays, AShellReadsALineAndItsChildTheRest) {
+  EXPECT_EQ(talk(GetParam(), Command({"/bin/sh", "-c", "read x; echo \"got $x\"; cat"}),
+                 "one\ntwo\nthree\n"),
+            "got one\ntwo\nthree\n");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ExecWays, testing::ValuesIn(kWays),
+                         [](const auto& way) { return std::string(way.param.name); });
+
+TEST_F(ExecTest, AProgramThatOnlyWrites) {
+  EXPECT_EQ(talk(kPlainWay, Command({"/bin/date", "--date=@0", "+%s"}), ""), "0\n");
+}
+
+TEST_F(ExecTest, TwoProgramsOfAPipelineShareIt) {
+  const std::string bytes = pattern(30'000);
+  EXPECT_EQ(talk(kPlainWay, Command({"/bin/sh", "-c", "cat | cat"}), bytes), bytes);
+}
+
+TEST_F(ExecTest, StdioReadsAndWrites) {
+  EXPECT_EQ(talk(kPlainWay, Command({child_program(), "lines"}), "alpha\nbeta\ngamma"),
+            "ALPHA\nBETA\nGAMMA");
+}
+
+TEST_F(ExecTest, StdioIsFlushedAtExit) {
+  EXPECT_EQ(talk(kPlainWay, Command({child_program(), "print"}), ""),
+            "1 printf\n2 fputs\n3 fwrite\n4 puts\n");
+}
+
+TEST_F(ExecTest, StandardErrorIsNotBuffered) {
+  EXPECT_EQ(
+      talk(kPlainWay, Command({"/bin/sh", "-c", "exec " + child_program() + " print 2>&1"}), ""),
+      "stderr comes first\n1 printf\n2 fputs\n3 fwrite\n4 puts\n");
+}
+
+TEST_F(ExecTest, OneFileReadsAndWrites) {
+  EXPECT_EQ(talk(kPlainWay, Command({"/bin/sh", "-c", "exec " + child_program() + " fdopen 3<&0"}),
+                 "hello\n"),
+            "you said hello\nand dprintf\n");
+}
+
+TEST_F(ExecTest, WhatThisProcessLeftOfAMessageIsTheProgramsNext) {
+  const std::string bytes = pattern(20'000);
+  send_all(pair_.client.get(), bytes);
+  EXPECT_EQ(recv_exactly(pair_.server.get(), 7), bytes.substr(0, 7));
+  EXPECT_EQ(talk(kPlainWay, Command({"/bin/cat"}), ""), bytes.substr(7));
+}
+
+TEST_F(ExecTest, TheParentGoesOnAfterTheChild) {
+  send_all(pair_.client.get(), "one\ntwo\n");
+  const Command shell({"/bin/sh", "-c", "read x; echo \"got $x\""});
+  for (const Way& way : kWays) {
+    SCOPED_TRACE(way.name);
+    expect_exit(way.start(pair_.server.get(), shell), 0);
+    EXPECT_EQ(recv_exactly(pair_.client.get(), 8), "got one\n");
+    EXPECT_EQ(recv_exactly(pair_.server.get(), 4), "two\n");
+    expect_alive(pair_.client.get(), pair_.server.get());
+    send_all(pair_.client.get(), "one\ntwo\n");
+  }
+}
+
+TEST_F(ExecTest, AFailureLeavesTheStreamWorking) {
+  const Command missing({"/nonexistent/program"});
+  EXPECT_EQ(execv(missing.path(), missing.list()), -1);
+  EXPECT_EQ(errno, ENOENT);
+  EXPECT_EQ(execlp(missing.path(), missing.path(), nullptr), -1);
+  EXPECT_EQ(errno, ENOENT);
+  pid_t pid = -1;
+  EXPECT_EQ(posix_spawn(&pid, missing.path(), nullptr, nullptr, missing.list(), environ), ENOENT);
+  for (const Way& way : {kPlainWay, kWays[9]}) {
+    expect_exit(way.start(pair_.server.get(), missing), 127);
+    expect_alive(pair_.client.get(), pair_.server.get());
+  }
+  EXPECT_EQ(talk(kPlainWay, Command({"/bin/cat"}), "still here"), "still here");
+}
+
+TEST_F(ExecTest, CloseOnExecIsObeyed) {
+  fcntl(pair_.server.get(), F_SETFD, FD_CLOEXEC);
+  const std::string number = std::to_string(pair_.server.get());
+  const Fd nothing(open("/dev/null", O_RDWR | O_CLOEXEC));
+  const Command look({"/bin/sh", "-c", "! test -e /proc/self/fd/" + number});
+  expect_exit(kPlainWay.start(nothing.get(), look), 0);
+  expect_alive(pair_.client.get(), pair_.server.get());
+}
+
+std::string output_of(const Command& command, char* const* environment) {
+  std::array<int, 2> pipe_fds{};
+  EXPECT_EQ(pipe(pipe_fds.data()), 0);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, pipe_fds[1], 1);
+  pid_t pid = -1;
+  EXPECT_EQ(posix_spawn(&pid, command.path(), &actions, nullptr, command.list(), environment), 0);
+  posix_spawn_file_actions_destroy(&actions);
+  close(pipe_fds[1]);
+  std::string output;
+  char buffer[512];
+  for (ssize_t n; (n = read(pipe_fds[0], buffer, sizeof buffer)) > 0;)
+    output.append(buffer, static_cast<size_t>(n));
+  close(pipe_fds[0]);
+  expect_exit(pid, 0);
+  return output;
+}
+
+TEST_F(ExecTest, AnEnvironmentOfTheProgramsOwnStaysSo) {
+  std::array<char*, 1> none{};
+  EXPECT_EQ(output_of(Command({"/usr/bin/env"}), none.data()), "");
+  char one[] = "A=1";
+  std::array<char*, 2> own{one, nullptr};
+  EXPECT_EQ(output_of(Command({"/usr/bin/env"}), own.data()), "A=1\n");
+  expect_alive(pair_.client.get(), pair_.server.get());
+}
+
+TEST_F(ExecTest, AStaticProgramIsLogged) {
+  char log[] = "/tmp/shim_exec_test.XXXXXX";
+  const Fd file(mkstemp(log));
+  setenv("DDPSOCK_LOG", "info", 1);
+  setenv("DDPSOCK_LOG_FILE", log, 1);
+  const std::string target = beside_this_program("shim_exec_child_static");
+  // The program in between reads the environment anew.
+  const Command command({child_program(), "become", target, "nothing"});
+  expect_exit(kPlainWay.start(pair_.server.get(), command), 0);
+  unsetenv("DDPSOCK_LOG");
+  unsetenv("DDPSOCK_LOG_FILE");
+  std::stringstream text;
+  text << std::ifstream(log).rdbuf();
+  unlink(log);
+  const bool is_logged =
+      text.str().find("shim_exec_child_static: fds 0 1 ") != std::string::npos &&
+      text.str().find("leave DDPMODE: the program is static") != std::string::npos;
+  EXPECT_EQ(is_logged, column() == Column::kDdp) << text.str();
+}
+
+class ExecClient : public TcpTest {
+ protected:
+  Listener listener_ = listen_loopback();
+  std::string port() const { return std::to_string(ntohs(listener_.address.sin_port)); }
+};
+
+TEST_F(ExecClient, BashConnectsAndItsChildrenUseTheDescriptor) {
+  const std::string script =
+      "exec 3<>/dev/tcp/127.0.0.1/" + port() +
+      "; echo hello >&3; read -u 3 x; echo \"x is $x\" >&3; head -c 3 <&3 >&3;"
+      " printf '%s\\n' end >&3; cat <&3 >&3";
+  const Fd nothing(open("/dev/null", O_RDWR | O_CLOEXEC));
+  const pid_t pid = kPlainWay.start(nothing.get(), Command({"/bin/bash", "-c", script}));
+  Fd server = accept_one(listener_.fd.get());
+  EXPECT_EQ(recv_exactly(server.get(), 6), "hello\n");
+  send_all(server.get(), "line\n");
+  EXPECT_EQ(recv_exactly(server.get(), 10), "x is line\n");
+  send_all(server.get(), "abc");
+  EXPECT_EQ(recv_exactly(server.get(), 7), "abcend\n");
+  send_all(server.get(), "all the rest");
+  shutdown(server.get(), SHUT_WR);
+  EXPECT_EQ(recv_to_end(server.get()), "all the rest");
+  expect_exit(pid, 0);
+}
+
+TEST_F(ExecClient, PythonGivesItToSubprocesses) {
+  const std::string script =
+      "import os, socket, subprocess\n"
+      "s = socket.create_connection(('127.0.0.1', " +
+      port() +
+      "))\n"
+      "subprocess.run(['sh', '-c', 'read x; echo run $x'], stdin=s, stdout=s, check=True)\n"
+      "subprocess.run(['sh', '-c', f'read x <&{s.fileno()}; echo pass $x >&{s.fileno()}'],"
+      " pass_fds=[s.fileno()], check=True)\n"
+      "pid = os.posix_spawn('/bin/sh', ['sh', '-c', 'read x; echo spawn $x'], os.environ,"
+      " file_actions=[(os.POSIX_SPAWN_DUP2, s.fileno(), 0), (os.POSIX_SPAWN_DUP2, s.fileno(), "
+      "1)])\n"
+      "os.waitpid(pid, 0)\n"
+      "s.sendall(s.recv(2))\n"
+      "p = subprocess.Popen(['cat'], stdin=s, stdout=s)\n"
+      "s.close()\n"
+      "p.wait()\n";
+  const Fd nothing(open("/dev/null", O_RDWR | O_CLOEXEC));
+  const pid_t pid =
+      kPlainWay.start(nothing.get(), Command({"/usr/bin/env", "python3", "-c", script}));
+  Fd server = accept_one(listener_.fd.get());
+  send_all(server.get(), "1\n2\n3\n4\nto the end");
+  shutdown(server.get(), SHUT_WR);
+  EXPECT_EQ(recv_to_end(server.get()), "run 1\npass 2\nspawn 3\n4\nto the end");
+  expect_exit(pid, 0);
+}
+
+}  // namespace
+}  // namespace ddpsock::shim_tests
