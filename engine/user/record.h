@@ -25,16 +25,16 @@ struct Rx {
   uint32_t msn = DDP_FIRST_MSN;  // of the Send in progress
   uint32_t mo = 0;               // how much of it has come; our own peers send it in one segment
   uint32_t block = Arena::kNoBlock;
-  uint32_t beg = 0, end = 0;   // the buffered bytes
-  uint32_t left = 0;           // payload of the verified FPDU in front that is not delivered yet
-  uint32_t skip = 0;           // its pad and CRC bytes in the buffer after that
-  uint32_t queued = 0;         // the kernel has at least so many unread bytes
-  int32_t error = 0;           // an errno that waits for the next call
-  int32_t low_water = 1;       // SO_RCVLOWAT
+  uint32_t beg = 0, end = 0;  // the buffered bytes
+  uint32_t left = 0;          // payload of the verified FPDU in front that is not delivered yet
+  uint32_t skip = 0;          // its pad and CRC bytes in the buffer after that
+  uint32_t queued = 0;        // the kernel has at least so many unread bytes
+  int32_t error = 0;          // an errno that waits for the next call
+  std::atomic<int32_t> low_water = 1;  // SO_RCVLOWAT
   bool has_kept_byte = false;  // the last CRC byte of the FPDU in front is still in the kernel (I1)
-  bool has_queue_hints = false;  // TCP_INQ is on
-  bool is_started = false;       // the peer's start-up frame was read
-  bool is_asleep = false;        // the holder waits in the kernel; everything here is as it left it
+  bool has_queue_hints = false;          // TCP_INQ is on
+  std::atomic<bool> is_started = false;  // the peer's start-up frame was read
+  bool is_asleep = false;  // the holder waits in the kernel; everything here is as it left it
 };
 
 struct Tx {
@@ -44,11 +44,21 @@ struct Tx {
   uint32_t tail_block =
       Arena::kNoBlock;  // the rest of an FPDU that the kernel cut in spite of that
   uint32_t tail_beg = 0, tail_end = 0;
-  bool is_started = false;  // our start-up frame was sent
+  std::atomic<bool> is_started = false;  // our start-up frame was sent
+};
+
+// Written under the lease of its direction, read at any time.
+class Counter {
+ public:
+  void add(uint64_t n) { value_.store(value() + n, std::memory_order_relaxed); }
+  uint64_t value() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t> value_{0};
 };
 
 struct Counters {
-  uint64_t bytes_sent = 0, bytes_received = 0, fpdus_sent = 0, fpdus_received = 0, crcs_checked = 0;
+  Counter bytes_sent, bytes_received, fpdus_sent, fpdus_received, crcs_checked;
 };
 
 struct Record {
@@ -64,15 +74,15 @@ struct Record {
   std::atomic<bool> has_crc{true};    // until the start-up frames agree otherwise
   std::atomic<bool> has_failure{false};
   Role role;
-  Peer peer;
+  std::atomic<Peer> peer;
   bool is_strict;
   bool wants_crc;
-  bool has_peer_revision = false;
+  std::atomic<bool> has_peer_revision{false};  // after the two below
   bool is_peer_enhanced = false;
   uint8_t peer_revision = 0;
   bool is_peer_ddpsock = false;
   uint16_t peer_features = 0;
-  uint32_t max_payload;
+  std::atomic<uint32_t> max_payload;
   Duration start_timeout;
   Time opened_at;
   Time sniff_until{};

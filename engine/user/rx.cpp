@@ -75,7 +75,7 @@ bool UserStream::Receiver::has_enough() const {
 bool UserStream::Receiver::wants_more() const {
   if (got_ == 0) return true;
   if ((flags_ & MSG_WAITALL) != 0) return true;
-  return got_ < static_cast<size_t>(std::max(rx_.low_water, 1));
+  return got_ < static_cast<size_t>(std::max(rx_.low_water.load(), 1));
 }
 
 void UserStream::Receiver::deliver() {

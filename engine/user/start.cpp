@@ -204,10 +204,10 @@ void UserStream::free_received() {
 
 int UserStream::accept_start_frame(int fd, mpa::StartupView view) {
   r_.peer_revision = std::min<uint8_t>(view.revision(), MPA_REVISION_ENHANCED);
-  r_.has_peer_revision = true;
   const auto frame = mpa::StartupFrame::from(view);
   if (!frame) return reject(fd, mpa::to_text(frame.error()));
   r_.is_peer_enhanced = frame->enhanced.has_value();
+  r_.has_peer_revision = true;
   if (frame->is_rejected)
     return fail_refused(fd, ECONNREFUSED, "the peer rejected the connection (MPA Reply with R)");
   if (frame->needs_markers) return reject(fd, "the peer needs Markers, which streams do not carry");
@@ -215,9 +215,10 @@ int UserStream::accept_start_frame(int fd, mpa::StartupView view) {
   if (const auto hello = stream::decode_hello(frame->private_data)) {
     r_.is_peer_ddpsock = true;
     r_.peer_features = hello->features;
-    r_.max_payload = std::clamp(hello->max_payload, kMinPayload, r_.max_payload);
+    const uint32_t ours = r_.max_payload;
+    r_.max_payload = std::clamp(hello->max_payload, std::min(kMinPayload, ours), ours);
   } else {
-    r_.max_payload = std::min(r_.max_payload, payload_per_segment(fd));
+    r_.max_payload = std::min(r_.max_payload.load(), payload_per_segment(fd));
   }
   return 0;
 }

@@ -111,7 +111,7 @@ void UserStream::Sender::spend(size_t bytes) {
 uint32_t UserStream::Sender::next_payload(size_t left, size_t allowed) const {
   const size_t overhead = kChunkHeader + kMaxTrailer;
   const size_t fits = allowed > overhead ? allowed - overhead : 1;
-  const size_t most = std::min<size_t>(s_.r_.max_payload, fits);
+  const size_t most = std::min<size_t>(s_.r_.max_payload.load(std::memory_order_relaxed), fits);
   if (left <= most) return static_cast<uint32_t>(left);
   const size_t chunks = (left + most - 1) / most;
   const size_t even = ((left + chunks - 1) / chunks + 63) & ~size_t{63};

@@ -17,7 +17,8 @@ namespace {
 void free_blocks(Arena& arena, Record& r) {
   if (r.rx.block != Arena::kNoBlock) arena.free_block(r.rx.block);
   if (r.tx.tail_block != Arena::kNoBlock) arena.free_block(r.tx.tail_block);
-  r.rx.block = r.tx.tail_block = Arena::kNoBlock;
+  r.rx.block = Arena::kNoBlock;
+  r.tx.tail_block = Arena::kNoBlock;
 }
 
 }  // namespace
@@ -70,11 +71,11 @@ StreamStatus UserStream::status() const {
           .is_peer_ddpsock = r_.is_peer_ddpsock,
           .peer_features = r_.peer_features,
           .max_payload = r_.max_payload,
-          .bytes_sent = r_.counters.bytes_sent,
-          .bytes_received = r_.counters.bytes_received,
-          .fpdus_sent = r_.counters.fpdus_sent,
-          .fpdus_received = r_.counters.fpdus_received,
-          .crcs_checked = r_.counters.crcs_checked,
+          .bytes_sent = r_.counters.bytes_sent.value(),
+          .bytes_received = r_.counters.bytes_received.value(),
+          .fpdus_sent = r_.counters.fpdus_sent.value(),
+          .fpdus_received = r_.counters.fpdus_received.value(),
+          .crcs_checked = r_.counters.crcs_checked.value(),
           .failure = r_.has_failure.load(std::memory_order_acquire) ? r_.failure.data() : nullptr};
 }
 

@@ -71,14 +71,14 @@ class UserStream final : public Stream {
   void finish_release();
 
   bool is_state(StreamState s) const { return r_.state.load(std::memory_order_acquire) == s; }
-  void count_crc() { ++r_.counters.crcs_checked; }
+  void count_crc() { r_.counters.crcs_checked.add(1); }
   void count_received(uint32_t payload) {
-    r_.counters.bytes_received += payload;
-    ++r_.counters.fpdus_received;
+    r_.counters.bytes_received.add(payload);
+    r_.counters.fpdus_received.add(1);
   }
   void count_sent(uint32_t chunks, size_t payload) {
-    r_.counters.bytes_sent += payload;
-    r_.counters.fpdus_sent += chunks;
+    r_.counters.bytes_sent.add(payload);
+    r_.counters.fpdus_sent.add(chunks);
   }
 
   Arena& arena_;
