@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Start-up over a real socket: what is sent, and what stays in the kernel.
+#include "engine/user/handshake.h"
+
+#include <gtest/gtest.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <string>
+
+#include "base/fd.h"
+
+namespace ddpsock::engine {
+namespace {
+
+using mpa::StartupState;
+
+class HandshakeTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    int fds[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    ours_.reset(fds[0]);
+    peer_.reset(fds[1]);
+  }
+  Handshake initiate() { return {ours_.get(), *mpa::Initiator::start({}, Time{})}; }
+  Handshake respond() { return {ours_.get(), mpa::Responder({}, Time{})}; }
+  void peer_says(const std::string& octets) {
+    ASSERT_EQ(send(peer_.get(), octets.data(), octets.size(), 0),
+              static_cast<ssize_t>(octets.size()));
+  }
+  std::string peer_hears() {
+    std::array<char, 600> buffer;
+    const ssize_t n = recv(peer_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+    return n > 0 ? std::string(buffer.data(), static_cast<size_t>(n)) : "";
+  }
+  int unread() {
+    int n = 0;
+    EXPECT_EQ(ioctl(ours_.get(), FIONREAD, &n), 0);
+    return n;
+  }
+
+  // Revision 1, CRC, no private data.
+  const std::string request_ = std::string("MPA ID Req Frame") + std::string("\x40\x01\0\0", 4);
+  // Revision 2, CRC, enhanced: IRD 4, ORD 4.
+  const std::string reply_ =
+      std::string("MPA ID Rep Frame") + std::string("\x50\x02\0\4\0\4\0\4", 8);
+  base::UniqueFd ours_;
+  base::UniqueFd peer_;
+};
+
+TEST_F(HandshakeTest, InitiatorSendsTheRequestInOnePieceAndAgrees) {
+  Handshake h = initiate();
+  Need need = h.advance(Time{});
+  EXPECT_TRUE(need.wants_readable);
+  EXPECT_FALSE(need.wants_writable);
+  EXPECT_LT(need.deadline, kNever);
+  EXPECT_EQ(peer_hears().substr(0, 16), "MPA ID Req Frame");
+  peer_says(reply_);
+  h.advance(Time{});
+  ASSERT_EQ(h.state(), StartupState::kAgreed);
+  EXPECT_EQ(h.agreement().ird, 4);
+  EXPECT_EQ(unread(), 0);
+}
+
+TEST_F(HandshakeTest, FramesMayComeByteByByte) {
+  Handshake h = initiate();
+  for (const char octet : reply_) {
+    h.advance(Time{});
+    ASSERT_NE(h.state(), StartupState::kAgreed);
+    peer_says({octet});
+  }
+  h.advance(Time{});
+  EXPECT_EQ(h.state(), StartupState::kAgreed);
+}
+
+TEST_F(HandshakeTest, ResponderLeavesFpdusInTheKernelUntilItHasReplied) {
+  Handshake h(ours_.get(), mpa::Responder({.may_pipeline = true}, Time{}));
+  peer_says(request_ + "first FPDU");
+  h.advance(Time{});
+  ASSERT_EQ(h.state(), StartupState::kDeciding);
+  EXPECT_EQ(unread(), 10);
+  ASSERT_TRUE(h.responder()->accept({}, Time{}));
+  h.advance(Time{});
+  EXPECT_EQ(h.state(), StartupState::kAgreed);
+  EXPECT_EQ(peer_hears().substr(0, 16), "MPA ID Rep Frame");
+  EXPECT_EQ(unread(), 10);
+}
+
+TEST_F(HandshakeTest, APeerThatIsNotMpaKeepsItsBytes) {
+  Handshake h = respond();
+  peer_says("GET / HTTP/1.1\r\n\r\n");
+  h.advance(Time{});
+  ASSERT_EQ(h.state(), StartupState::kFailed);
+  EXPECT_EQ(h.failure().error, mpa::StartupError::kNotMpa);
+  EXPECT_EQ(unread(), 18);
+}
+
+TEST_F(HandshakeTest, RejectionIsSentAndReported) {
+  Handshake h = respond();
+  peer_says(request_);
+  h.advance(Time{});
+  ASSERT_EQ(h.state(), StartupState::kDeciding);
+  ASSERT_TRUE(h.responder()->reject({}, Time{}));
+  h.advance(Time{});
+  ASSERT_EQ(h.state(), StartupState::kFailed);
+  EXPECT_EQ(h.failure().error, mpa::StartupError::kRejected);
+  EXPECT_EQ(static_cast<uint8_t>(peer_hears()[16]) & MPA_FLAG_REJECT, MPA_FLAG_REJECT);
+}
+
+TEST_F(HandshakeTest, SilentCloseAndSilence) {
+  Handshake closed = respond();
+  peer_.reset();
+  closed.advance(Time{});
+  ASSERT_EQ(closed.state(), StartupState::kFailed);
+  EXPECT_EQ(closed.failure().error, mpa::StartupError::kClosed);
+
+  SetUp();
+  Handshake silent = respond();
+  const Need need = silent.advance(Time{});
+  silent.advance(need.deadline);
+  ASSERT_EQ(silent.state(), StartupState::kFailed);
+  EXPECT_EQ(silent.failure().error, mpa::StartupError::kTimedOut);
+}
+
+}  // namespace
+}  // namespace ddpsock::engine
