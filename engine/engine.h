@@ -29,8 +29,8 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "mpa/agreement.h"
-#include "rdmap/qp.h"
 #include "rdmap/stag_table.h"
+#include "rdmap/state.h"
 #include "rdmap/terminate.h"
 #include "rdmap/work.h"
 

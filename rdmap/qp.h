@@ -36,6 +36,7 @@
 #include "rdmap/completion_queue.h"
 #include "rdmap/message.h"
 #include "rdmap/stag_table.h"
+#include "rdmap/state.h"
 #include "rdmap/terminate.h"
 #include "rdmap/work.h"
 
@@ -63,29 +64,6 @@ struct Start {
   Rtr rtr = Rtr::kNone;
   uint32_t ird = 0;  // Reads and atomics the peer may have outstanding here
   uint32_t ord = 0;  // Reads and atomics we may have outstanding there
-};
-
-enum class QpState : uint8_t {
-  kIdle,       // made; receives may be posted
-  kRts,        // ready to send and receive
-  kClosing,    // no new work; what was posted is being finished
-  kTerminate,  // failed: a Terminate is to be sent, or came. Input is dropped
-  kEnded,      // the LLP is gone and all work has been completed or flushed
-};
-
-enum class EndReason : uint8_t {
-  kNone,
-  kOrderly,            // closed between messages, nothing outstanding
-  kTerminateSent,      // we found the error; `terminate` says which
-  kTerminateReceived,  // the peer did
-  kLlpLost,            // the connection broke, or closed with work outstanding, without a Terminate
-};
-
-// Why the stream failed or ended.
-struct TerminateInfo {
-  EndReason reason = EndReason::kNone;
-  Terminate terminate;
-  bool is_swapped = false;  // it came in siw's form
 };
 
 enum class LlpEnd : uint8_t {

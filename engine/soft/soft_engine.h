@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "engine/soft/channel.h"
 #include "rdmap/completion_queue.h"
+#include "rdmap/qp.h"
 #include "rdmap/stag_table.h"
 
 namespace ddpsock::engine {

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Where a queue pair stands and how it ended: what users of one need to know without seeing it.
+#ifndef DDPSOCK_RDMAP_STATE_H_
+#define DDPSOCK_RDMAP_STATE_H_
+
+#include <cstdint>
+
+#include "rdmap/terminate.h"
+
+namespace ddpsock::rdmap {
+
+enum class QpState : uint8_t {
+  kIdle,       // made; receives may be posted
+  kRts,        // ready to send and receive
+  kClosing,    // no new work; what was posted is being finished
+  kTerminate,  // failed: a Terminate is to be sent, or came. Input is dropped
+  kEnded,      // the LLP is gone and all work has been completed or flushed
+};
+
+enum class EndReason : uint8_t {
+  kNone,
+  kOrderly,            // closed between messages, nothing outstanding
+  kTerminateSent,      // we found the error; `terminate` says which
+  kTerminateReceived,  // the peer did
+  kLlpLost,            // the connection broke, or closed with work outstanding, without a Terminate
+};
+
+// Why the stream failed or ended.
+struct TerminateInfo {
+  EndReason reason = EndReason::kNone;
+  Terminate terminate;
+  bool is_swapped = false;  // it came in siw's form
+};
+
+}  // namespace ddpsock::rdmap
+
+#endif  // DDPSOCK_RDMAP_STATE_H_
