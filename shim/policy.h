@@ -4,7 +4,7 @@
 // (registry.h) and the kernel's own socket table (inet_diag.h).
 //
 // Both ends of a same-host connection reach the same verdict before the first byte and without
-// timing (DESIGN.md decision 5): the client finds the listener in its network namespace by
+// timing (doc/design.md decision 5): the client finds the listener in its network namespace by
 // inet_diag, looks the listener's socket cookie up in the registry of the user who owns that
 // socket, publishes its own cookie, and connects; accept looks up the client's cookie the same way
 // and obeys.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Sending. A byte counted as sent lies in a complete FPDU inside the kernel (DESIGN.md decision 3,
+// Sending. A byte counted as sent lies in a complete FPDU inside the kernel (doc/design.md decision 3,
 // I4), so an FPDU is handed over only when the kernel is sure to take it whole; what it is sure to
 // take is kept as a credit and asked for again (SO_MEMINFO) only when that runs out.
 #include <errno.h>
