@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sock_diag.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
@@ -12,6 +14,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstddef>
 
 #include "base/sys.h"
 
@@ -73,6 +76,15 @@ SendMemory send_memory(int fd) {
   socklen_t size = sizeof m;
   if (base::sys.getsockopt(fd, SOL_SOCKET, SO_MEMINFO, m, &size) != 0) return {0, 0};
   return {m[SK_MEMINFO_SNDBUF], m[SK_MEMINFO_WMEM_QUEUED]};
+}
+
+uint32_t send_window(int fd) {
+  const KeepErrno keep;
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (base::sys.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
+  return size >= offsetof(tcp_info, tcpi_snd_wnd) + sizeof info.tcpi_snd_wnd ? info.tcpi_snd_wnd
+                                                                             : 0;
 }
 
 }  // namespace ddpsock::engine

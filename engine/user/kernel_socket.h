@@ -49,6 +49,9 @@ struct SendMemory {
 };
 SendMemory send_memory(int fd);
 
+// The window that the peer offers now, bytes; 0 if the kernel does not say (before Linux 6.2).
+uint32_t send_window(int fd);
+
 }  // namespace ddpsock::engine
 
 #endif  // DDPSOCK_ENGINE_USER_KERNEL_SOCKET_H_

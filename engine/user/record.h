@@ -40,7 +40,8 @@ struct Rx {
 struct Tx {
   base::Lease lease;
   uint32_t msn = DDP_FIRST_MSN;
-  uint32_t credit = 0;  // bytes, overhead included, that the kernel is sure to take in whole
+  uint32_t peer_window = 0;  // the largest the peer was seen to offer, bytes
+  uint32_t credit = 0;       // bytes, overhead included, that the kernel is sure to take in whole
   uint32_t tail_block =
       Arena::kNoBlock;  // the rest of an FPDU that the kernel cut in spite of that
   uint32_t tail_beg = 0, tail_end = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Sending. A byte counted as sent lies in a complete FPDU inside the kernel (doc/design.md decision 3,
-// I4), so an FPDU is handed over only when the kernel is sure to take it whole; what it is sure to
-// take is kept as a credit and asked for again (SO_MEMINFO) only when that runs out.
+// Sending. A byte counted as sent lies in a complete FPDU inside the kernel (doc/design.md decision
+// 3, I4), so an FPDU is handed over only when the kernel is sure to take it whole; what it is sure
+// to take is kept as a credit and asked for again (SO_MEMINFO) only when that runs out.
 #include <errno.h>
 #include <poll.h>
 
@@ -27,10 +27,21 @@ constexpr uint32_t kStackMax = 4096;
 // Handed over at a time, so that the payload is still in the cache when the kernel copies it.
 constexpr size_t kBurst = 256 * 1024;
 
-// What the kernel may charge for `bytes` of stream in socket buffers of its choosing.
-constexpr uint64_t charge_for(uint64_t bytes) {
-  return 2 * bytes + 4096;
+// What the kernel may charge for `bytes` of stream. Its buffers hold up to half the largest window
+// that the peer has offered, 64 KB at most, and cost about 2 KB each beyond what they hold.
+constexpr uint32_t kWideWindow = 64 * 1024;
+constexpr uint64_t charge_for(uint64_t bytes, uint32_t peer_window) {
+  return peer_window >= kWideWindow ? bytes + bytes / 4 + 8192 : 2 * bytes + 4096;
 }
+// The other way round: bytes of stream for which `credit` suffices.
+constexpr uint64_t bytes_for(uint64_t credit, uint32_t peer_window) {
+  const bool is_wide = peer_window >= kWideWindow;
+  const uint64_t fixed = is_wide ? 8192 : 4096;
+  if (credit <= fixed) return 0;
+  return is_wide ? (credit - fixed) / 5 * 4 : (credit - fixed) / 2;
+}
+// With less than this the wait for room is worth more than the call.
+constexpr uint64_t kWorthABurst = 64 * 1024;
 
 constexpr uintptr_t kPage = 4096, kTooNear = 256;
 bool is_too_near(const uint8_t* source) {
@@ -88,22 +99,24 @@ Io UserStream::Sender::run() {
 // Bytes of FPDUs that the kernel is sure to take now; 0 after the kernel itself refused.
 size_t UserStream::Sender::allowance() {
   const size_t wanted = std::min(from_.left(), kBurst) + kChunkHeader + kMaxTrailer;
-  if (tx_.credit >= charge_for(wanted)) return kBurst * 2;
+  if (tx_.credit >= charge_for(wanted, tx_.peer_window)) return kBurst * 2;
   const SendMemory memory = send_memory(fd_);
   tx_.credit = memory.free();
-  if (tx_.credit >= charge_for(wanted)) return kBurst * 2;
+  if (wanted >= kWorthABurst) tx_.peer_window = std::max(tx_.peer_window, send_window(fd_));
+  if (tx_.credit >= charge_for(wanted, tx_.peer_window)) return kBurst * 2;
+  const uint64_t by_credit = bytes_for(tx_.credit, tx_.peer_window);
+  if (by_credit >= kWorthABurst) return by_credit;
   // Asked like any poller asks, so that a refusal is followed by an edge.
   if (!is_ready_now(fd_, POLLOUT)) {
     tx_.credit = 0;
     return 0;
   }
   // Writable means a third is free; a quarter was measured never to be cut.
-  const uint64_t by_credit = tx_.credit > 4096 ? (tx_.credit - 4096) / 2 : 0;
   return std::max<size_t>({by_credit, memory.limit / 4, kMinAllowance});
 }
 
 void UserStream::Sender::spend(size_t bytes) {
-  const uint64_t charge = charge_for(bytes);
+  const uint64_t charge = charge_for(bytes, tx_.peer_window);
   tx_.credit = tx_.credit > charge ? static_cast<uint32_t>(tx_.credit - charge) : 0;
 }
 
