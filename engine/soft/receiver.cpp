@@ -99,7 +99,8 @@ void Receiver::on_header(rdmap::Qp& core) {
 void Receiver::on_payload(Bytes payload, uint32_t offset) {
   payload_done_ = offset + static_cast<uint32_t>(payload.size());
   if (!open_ || open_->is_discarded) return;
-  for (MutBytes r : open_->spans.cut(offset, payload.size()).ranges()) {
+  const ddp::ScatterList places = open_->spans.cut(offset, payload.size());
+  for (MutBytes r : places.ranges()) {
     std::copy_n(payload.begin(), r.size(), r.begin());
     payload = payload.subspan(r.size());
   }

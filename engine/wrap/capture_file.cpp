@@ -56,7 +56,9 @@ void CaptureFile::packet(std::span<const Bytes> octets, Time now) {
                                           size};
   const std::lock_guard lock(mutex_);
   std::fwrite(header.data(), sizeof header, 1, out_);
-  for (Bytes r : octets) std::fwrite(r.data(), 1, r.size(), out_);
+  for (Bytes r : octets) {
+    if (!r.empty()) std::fwrite(r.data(), 1, r.size(), out_);
+  }
 }
 
 CapturedTcp::CapturedTcp(CaptureFile& file, uint32_t index, bool is_local_initiator)
