@@ -29,7 +29,8 @@ TEST(Slices, CutsAcrossRangesAndSkipsEmptyOnes) {
   for (size_t from = 0; from <= data.size(); ++from) {
     for (size_t n = 0; from + n <= data.size(); ++n) {
       std::vector<uint8_t> got;
-      for (const Bytes& r : all.cut(from, n).ranges()) got.insert(got.end(), r.begin(), r.end());
+      const GatherList part = all.cut(from, n);
+      for (const Bytes& r : part.ranges()) got.insert(got.end(), r.begin(), r.end());
       ASSERT_EQ(got, std::vector<uint8_t>(data.begin() + static_cast<ptrdiff_t>(from),
                                           data.begin() + static_cast<ptrdiff_t>(from + n)));
     }
