@@ -40,8 +40,6 @@ class Receiver {
   rdmap::LlpEnd end(rdmap::Qp& core);
 
   bool is_between_fpdus() const { return deframer_.is_between_fpdus(); }
-  // Undelivered bytes may still be written by a read under way.
-  bool has_open_placement() const { return open_.has_value(); }
 
  private:
   // Below this a copy from the spill is cheaper than a read of its own.
