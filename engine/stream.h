@@ -142,7 +142,8 @@ class StreamEngine {
   // closing them here does not free them before the program asks. Also called in a vfork child,
   // of whose parent's memory it changes nothing but what all processes share; async-signal-safe.
   struct Handover {
-    int fd;           // -1: the descriptor was closed or replaced; handover_fd() tells its number
+    int fd;  // handover_fd(), or another for it where the program has closed that; -1: there is
+             // none
     uint32_t holder;  // for end_handover
   };
   enum class Successor : uint8_t { kThisProcess, kChild };

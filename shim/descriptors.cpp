@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 
+#include <algorithm>
+
 #include "shim/calls.h"
 #include "shim/real.h"
 #include "shim/stdio_files.h"
@@ -58,14 +60,25 @@ int chosen_close(int fd) {
 }
 
 int own_close_range(unsigned first, unsigned last, int flags) {
-  if (is_any_ours() && (static_cast<unsigned>(flags) & CLOSE_RANGE_CLOEXEC) == 0 && first <= last)
-    drop_fd_range(first, last);
-  return real.close_range(first, last, flags);
+  if (!is_any_ours() || (static_cast<unsigned>(flags) & CLOSE_RANGE_CLOEXEC) != 0 || first > last)
+    return real.close_range(first, last, flags);
+  drop_fd_range(first, last);
+  // What carries the streams through exec is not the program's to close.
+  const int kept_fd = engine::user_stream_engine().handover_fd();
+  const auto kept = static_cast<unsigned>(kept_fd);
+  if (kept_fd < 0 || kept < first || kept > last) return real.close_range(first, last, flags);
+  const int below = kept > first ? real.close_range(first, kept - 1, flags) : 0;
+  return below == 0 && kept < last ? real.close_range(kept + 1, last, flags) : below;
 }
 
 void own_closefrom(int first) {
-  if (is_any_ours()) drop_fd_range(first < 0 ? 0 : static_cast<unsigned>(first), ~0u);
-  real.closefrom(first);
+  if (!is_any_ours()) return real.closefrom(first);
+  drop_fd_range(first < 0 ? 0 : static_cast<unsigned>(first), ~0u);
+  const int kept = engine::user_stream_engine().handover_fd();
+  if (kept < 0 || kept < first) return real.closefrom(first);
+  if (kept > std::max(first, 0))
+    real.close_range(static_cast<unsigned>(std::max(first, 0)), static_cast<unsigned>(kept) - 1, 0);
+  real.closefrom(kept + 1);
 }
 
 int own_dup(int fd) {

@@ -59,11 +59,12 @@ int run_carrying(int directory, const char* path, char* const* environment, Succ
   pid_t child = 0;
   if (!may_carry(directory, path, environment)) return run(environment, child);
   engine::StreamEngine& engine = engine::user_stream_engine();
-  HandoverEntry entry(engine.handover_fd());
+  const engine::StreamEngine::Handover handover = engine.begin_handover(successor);
+  // Even a closed one tells the number under which the parent may have it.
+  HandoverEntry entry(handover.fd >= 0 ? handover.fd : engine.handover_fd());
   const auto extended =
       static_cast<char**>(alloca((count_entries(environment) + 2) * sizeof(char*)));
   extend_environment(extended, environment, entry.text());
-  const engine::StreamEngine::Handover handover = engine.begin_handover(successor);
   set_inheritable(handover.fd, true);
   const int result = run(extended, child);
   const int saved_errno = errno;

@@ -57,8 +57,10 @@ int close_file(void* cookie) {
 
 FILE* open_cookie(void* cookie, const char* mode, int fd, cookie_close_function_t* close) {
   FILE* file = fopencookie(cookie, mode, {read_file, write_file, seek_file, close});
-  // fileno() answers from here.
-  if (file != nullptr) file->_fileno = fd;
+  if (file == nullptr) return nullptr;
+  file->_fileno = fd;  // fileno() answers from here
+  // freopen() would make an ordinary FILE of it and believes any pointer but null.
+  file->_wide_data = nullptr;
   return file;
 }
 

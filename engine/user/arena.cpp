@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <new>
 
@@ -27,6 +28,7 @@ constexpr uint32_t kMinRotation = 1024;
 constexpr uint32_t kMaxBlocks = kMaxRecords;  // so that no stream can take another's
 // Free blocks above this index give their pages back to the kernel.
 constexpr uint32_t kKeptBlocks = 64;
+constexpr int kLeaving = -2;  // a place in the table of processes that is being given up
 constexpr Duration kForkTakesAtMost = Duration::from_ms(60'000);
 
 // Two builds that may lay the arena out differently have different numbers.
@@ -63,6 +65,7 @@ struct Arena::Shared {
   std::atomic<uint32_t> block_hint;
   std::array<std::atomic<int>, HolderSet::kMax> processes;
   std::array<std::atomic<int64_t>, HolderSet::kMax> forking_since;
+  std::array<std::atomic<bool>, HolderSet::kMax> has_finished_adoption;
   std::array<RecordHead, kMaxRecords> heads;
   std::array<std::atomic<uint8_t>, kMaxBlocks> block_used;
 };
@@ -133,7 +136,6 @@ Arena* Arena::adopt(int fd) {
   if (arena == nullptr) return nullptr;
   base::sys.fcntl(fd, F_SETFD, FD_CLOEXEC);
   // Beside the place that was ours before exec, so that finish_adoption() can tell.
-  arena->inherited_index_ = arena->find_process(getpid());
   arena->process_index_ = arena->claim_free_process(getpid());
   arena->process_generation_ = base::process_generation();
   publish(arena);
@@ -313,25 +315,43 @@ uint32_t Arena::hold_for_program(int pid) {
 
 void Arena::settle_program(uint32_t process, int pid) {
   if (process == HolderSet::kMax) return;
-  const bool is_here_already = pid != 0 && find_process(pid) != HolderSet::kMax;
-  if (pid != 0 && !is_here_already) {
-    shared_->processes[process].store(pid);
-  } else {
-    free_process(process, shared_->processes[process].load());
-  }
+  if (pid == 0) return free_process(process, shared_->processes[process].load());
+  // The program may run already. Either it sees this place, or we that it has looked.
+  shared_->processes[process].store(pid);
+  for (uint32_t i = 0; i < HolderSet::kMax; ++i)
+    if (shared_->processes[i].load() == pid && shared_->has_finished_adoption[i].load())
+      return free_process(process, pid);
 }
 
 void Arena::finish_adoption() {
-  if (inherited_index_ < HolderSet::kMax) free_process(inherited_index_, getpid());
-  inherited_index_ = HolderSet::kMax;
+  const int pid = getpid();
+  const uint32_t me = my_process();
+  if (me < HolderSet::kMax) shared_->has_finished_adoption[me].store(true);
+  for (uint32_t i = 0; i < HolderSet::kMax; ++i)
+    if (i != me && shared_->processes[i].load() == pid) free_process(i, pid);
 }
 
-bool Arena::has_fd() const {
+bool Arena::is_mine(int fd) const {
   struct stat st;
-  return fd_ >= 0 && fstat(fd_, &st) == 0 && st.st_ino == fd_inode_ && st.st_dev == fd_device_;
+  return fd >= 0 && fstat(fd, &st) == 0 && st.st_ino == fd_inode_ && st.st_dev == fd_device_;
+}
+
+int Arena::find_fd() const {
+  if (is_mine(fd_) || fd_ < 0) return fd_;
+  for (const std::atomic<int>& process : shared_->processes) {
+    const int pid = process.load(std::memory_order_acquire);
+    if (pid <= 0) continue;
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd_);
+    base::UniqueFd fd(open(path, O_RDWR | O_CLOEXEC));
+    if (is_mine(fd.get())) return fd.release();
+  }
+  return -1;
 }
 
 void Arena::free_process(uint32_t process, int pid) {
+  // Two may come at once, and the place must not be another's before the second has gone.
+  if (!shared_->processes[process].compare_exchange_strong(pid, kLeaving)) return;
   for (uint32_t i = 0; i < rotation(); ++i) {
     RecordHead* h = head(i);
     if (!h->holders.has(process)) continue;
@@ -342,7 +362,8 @@ void Arena::free_process(uint32_t process, int pid) {
       finish_release(record(i));
     }
   }
-  shared_->processes[process].compare_exchange_strong(pid, 0);
+  shared_->has_finished_adoption[process].store(false);
+  shared_->processes[process].store(0);
 }
 
 void Arena::collect() {

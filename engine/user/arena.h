@@ -98,8 +98,9 @@ class Arena {
   // before exec and did not find again.
   void finish_adoption();
 
-  // Is fd() still the descriptor that it was? The program may have closed or replaced it.
-  bool has_fd() const;
+  // fd(), or where the program has closed or replaced that, another descriptor of the same, from a
+  // relative that still has it; the caller closes that one. -1 if there is none.
+  int find_fd() const;
 
   // Frees what dead processes held, by way of `free_contents(record)`. Called by before_fork.
   using FreeContents = void (*)(Arena&, void* record);
@@ -128,6 +129,7 @@ class Arena {
   uint32_t claim_process(int pid);
   uint32_t hold_as(uint32_t me, int pid);
   void free_process(uint32_t process, int pid);
+  bool is_mine(int fd) const;
   uint32_t my_process();
 
   Shared* shared_;
@@ -143,7 +145,6 @@ class Arena {
       HolderSet::kMax;  // private memory: right in a child only after in_child
   uint32_t process_generation_ = 0;
   uint32_t child_index_ = HolderSet::kMax;
-  uint32_t inherited_index_ = HolderSet::kMax;  // ours before exec, until finish_adoption
 };
 
 }  // namespace ddpsock::engine

@@ -111,12 +111,14 @@ class UserStreamEngine final : public StreamEngine {
     Arena* arena = Arena::get_if_mapped();
     if (arena == nullptr) return {-1, HolderSet::kMax};
     const int pid = successor == Successor::kChild ? Arena::kUnborn : getpid();
-    return {arena->has_fd() ? arena->fd() : -1, arena->hold_for_program(pid)};
+    return {arena->find_fd(), arena->hold_for_program(pid)};
   }
 
   void end_handover(const Handover& handover, pid_t child) override {
-    if (Arena* arena = Arena::get_if_mapped(); arena != nullptr)
-      arena->settle_program(handover.holder, child);
+    Arena* arena = Arena::get_if_mapped();
+    if (arena == nullptr) return;
+    arena->settle_program(handover.holder, child);
+    if (handover.fd >= 0 && handover.fd != arena->fd()) base::sys.close(handover.fd);
   }
 
   void finish_adoption() override {

@@ -90,6 +90,23 @@ pid_t by_fork_and_close_range(int fd, const Command& command) {
   _exit(127);
 }
 
+// As older daemons do, descriptor by descriptor, in the child of a child.
+pid_t by_daemon(int fd, const Command& command) {
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  const pid_t daemon = fork();
+  if (daemon != 0) {
+    int how = 0;
+    waitpid(daemon, &how, 0);
+    _exit(WEXITSTATUS(how));
+  }
+  dup2(fd, 0);
+  dup2(fd, 1);
+  for (int other = 3; other < 2048; ++other) close(other);
+  execv(command.path(), command.list());
+  _exit(127);
+}
+
 using Spawn = int (*)(pid_t*, const char*, const posix_spawn_file_actions_t*,
                       const posix_spawnattr_t*, char* const*, char* const*);
 
@@ -106,7 +123,7 @@ pid_t by_spawn(int fd, const Command& command) {
   return pid;
 }
 
-const std::array<Way, 14> kWays{{
+const std::array<Way, 15> kWays{{
     {"execve", by_fork<[](const Command& c) { execve(c.path(), c.list(), environ); }>},
     {"execv", by_fork<[](const Command& c) { execv(c.path(), c.list()); }>},
     {"execvp", by_fork<[](const Command& c) { execvp(c.path(), c.list()); }>},
@@ -126,6 +143,7 @@ const std::array<Way, 14> kWays{{
      }>},
     {"vfork", by_vfork},
     {"close_range", by_fork_and_close_range},
+    {"daemon", by_daemon},
     {"posix_spawn", by_spawn<posix_spawn, false>},
     {"posix_spawnp", by_spawn<posix_spawnp, false>},
     {"closefrom_np", by_spawn<posix_spawn, true>},
