@@ -10,6 +10,31 @@
 
 namespace ddpsock::engine {
 
+// A block of the arena, lent for one call.
+class LentBlock {
+ public:
+  LentBlock() = default;
+  LentBlock(const LentBlock&) = delete;
+  LentBlock& operator=(const LentBlock&) = delete;
+  ~LentBlock() { give_back(); }
+
+  bool is_taken() const { return block_ != Arena::kNoBlock; }
+  // nullptr if there is none.
+  uint8_t* take(Arena& arena) {
+    arena_ = &arena;
+    block_ = arena.allocate_block();
+    return is_taken() ? arena.block_data(block_) : nullptr;
+  }
+  void give_back() {
+    if (is_taken()) arena_->free_block(block_);
+    block_ = Arena::kNoBlock;
+  }
+
+ private:
+  Arena* arena_ = nullptr;
+  uint32_t block_ = Arena::kNoBlock;
+};
+
 // One send call. REQUIRES: the send lease is held, start-up is over in that direction, no tail is
 // pending.
 class UserStream::Sender {
@@ -31,6 +56,7 @@ class UserStream::Sender {
   void send_contiguous(size_t bytes);
   uint8_t* write_chunk(uint8_t* p, uint32_t payload, uint32_t msn, IoCursor& from);
   void send_gathered(size_t allowed);
+  void* move_copy(const iovec& payload, LentBlock& moved);
   void on_refusal();
   void on_cut(std::span<iovec> list, size_t taken);
   void keep_tail(IoCursor bytes, size_t size);
