@@ -201,7 +201,7 @@ uint32_t Arena::find_process(int pid) const {
   return HolderSet::kMax;
 }
 
-// A place in the table of processes, or kMax if 256 processes of this family are alive.
+// A place in the table of processes, or kMax if as many of this family are alive.
 uint32_t Arena::claim_free_process(int pid) {
   for (uint32_t i = 0; i < HolderSet::kMax; ++i) {
     int none = 0;
@@ -250,9 +250,14 @@ bool Arena::release_record(void* rec) {
   RecordHead* h = head(index_of(rec));
   const uint32_t me = my_process();
   if (me < HolderSet::kMax) h->holders.remove(me);
-  if (!h->holders.is_empty()) return false;
+  return begin_free(*h);
+}
+
+// True for one caller, once nobody holds the record.
+bool Arena::begin_free(RecordHead& h) {
+  if (h.has_unlisted_holder.load() || !h.holders.is_empty()) return false;
   uint32_t live = kLive;
-  return h->state.compare_exchange_strong(live, kDying, std::memory_order_acq_rel);
+  return h.state.compare_exchange_strong(live, kDying, std::memory_order_acq_rel);
 }
 
 void Arena::finish_release(void* rec) {
@@ -287,13 +292,30 @@ void Arena::free_block(uint32_t block) {
 }
 
 void Arena::before_fork() {
-  collect();
+  // Dead relatives are looked for now and then, and when their places are needed (hold_as).
+  constexpr uint32_t kForksBetween = 16;
+  if (++forks_ % kForksBetween == 0) collect();
   child_index_ = hold_as(my_process(), kUnborn);
+  if (child_index_ == HolderSet::kMax) keep_for_unlisted(my_process());
+}
+
+// The table of processes is full: what process `me` holds may be in use where no holder is noted,
+// and is never given back.
+void Arena::keep_for_unlisted(uint32_t me) {
+  for (uint32_t i = 0; i < rotation(); ++i) {
+    const bool is_mine =
+        me < HolderSet::kMax ? head(i)->holders.has(me) : head(i)->holders.is_empty();
+    if (is_live(i) && is_mine) head(i)->has_unlisted_holder.store(true);
+  }
 }
 
 // All that process `me` holds, process `pid` holds too. Its place.
 uint32_t Arena::hold_as(uint32_t me, int pid) {
-  const uint32_t other = claim_process(pid);
+  uint32_t other = claim_process(pid);
+  if (other == HolderSet::kMax) {
+    collect();
+    other = claim_process(pid);
+  }
   if (other == HolderSet::kMax || other == me) return HolderSet::kMax;
   if (pid == kUnborn) shared_->forking_since[other].store(base::now().ns);
   for (uint32_t i = 0; i < rotation(); ++i)
@@ -308,7 +330,6 @@ void Arena::in_child() {
 }
 
 uint32_t Arena::hold_for_program(int pid) {
-  collect();
   // Not my_process(): a vfork child must leave its parent's memory as it is, and has its holds.
   return hold_as(process_index_, pid);
 }
@@ -356,8 +377,7 @@ void Arena::free_process(uint32_t process, int pid) {
     RecordHead* h = head(i);
     if (!h->holders.has(process)) continue;
     h->holders.remove(process);
-    uint32_t live = kLive;
-    if (h->holders.is_empty() && h->state.compare_exchange_strong(live, kDying)) {
+    if (begin_free(*h)) {
       if (free_contents_ != nullptr) free_contents_(*this, record(i));
       finish_release(record(i));
     }

@@ -21,7 +21,7 @@ namespace ddpsock::engine {
 // Which processes hold a record, as a set of indices into the arena's table of processes.
 class HolderSet {
  public:
-  static constexpr uint32_t kMax = 256;
+  static constexpr uint32_t kMax = 1024;
   void add(uint32_t index) { word(index).fetch_or(bit(index), std::memory_order_acq_rel); }
   void remove(uint32_t index) { word(index).fetch_and(~bit(index), std::memory_order_acq_rel); }
   bool has(uint32_t index) const {
@@ -112,6 +112,7 @@ class Arena {
   struct RecordHead {
     std::atomic<uint32_t> state;
     HolderSet holders;
+    std::atomic<bool> has_unlisted_holder;  // then nobody can say when it may be freed
   };
   struct Shared;
 
@@ -127,6 +128,8 @@ class Arena {
   uint32_t find_process(int pid) const;
   uint32_t claim_free_process(int pid);
   uint32_t claim_process(int pid);
+  void keep_for_unlisted(uint32_t me);
+  bool begin_free(RecordHead& head);
   uint32_t hold_as(uint32_t me, int pid);
   void free_process(uint32_t process, int pid);
   bool is_mine(int fd) const;
@@ -145,6 +148,7 @@ class Arena {
       HolderSet::kMax;  // private memory: right in a child only after in_child
   uint32_t process_generation_ = 0;
   uint32_t child_index_ = HolderSet::kMax;
+  uint32_t forks_ = 0;
 };
 
 }  // namespace ddpsock::engine

@@ -10,11 +10,13 @@
 #include <gtest/gtest.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
@@ -307,6 +309,51 @@ TEST_P(UserStreamTest, ForkedProcessesShareTheStream) {
   EXPECT_EQ(b.send(pattern(6, 6)).count, 6);
   EXPECT_EQ(a.recv(5), pattern(5, 5));
   EXPECT_EQ(a.recv(6), pattern(6, 6));
+}
+
+// A stream in a process that the table of holders has no room for is not taken from under it.
+TEST(UserStreamFamily, LargerThanTheTableOfHolders) {
+  TcpPair tcp;
+  End a(tcp.client, Role::kInitiator);
+  auto b = std::make_unique<End>(tcp.server, Role::kResponder);
+  EXPECT_EQ(a.send(pattern(3000)).count, 3000);
+  EXPECT_EQ(b->recv(1000).size(), 1000u);
+  std::vector<pid_t> others;
+  const auto end_others = [&] {
+    for (const pid_t pid : others) kill(pid, SIGKILL);
+    for (const pid_t pid : others) waitpid(pid, nullptr, 0);
+  };
+  for (uint32_t i = 0; i < HolderSet::kMax; ++i) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      for (;;) pause();
+    }
+    ASSERT_GT(pid, 0);
+    others.push_back(pid);
+  }
+  int go[2];
+  ASSERT_EQ(pipe(go), 0);
+  const pid_t last = fork();
+  if (last == 0) {
+    char byte;
+    const bool is_told = read(go[0], &byte, 1) == 1;
+    const Buffer all = pattern(3000);
+    _exit(is_told && b->recv(5000) == Buffer(all.begin() + 1000, all.end()) ? 0 : 1);
+  }
+  end_others();
+  b.reset();
+  // Records come round in rotation: after so many, a free one would have been another's.
+  for (int i = 0; i < 3000; ++i) {
+    TcpPair other;
+    End c(other.client, Role::kInitiator);
+    EXPECT_EQ(c.send(pattern(10)).count, 10);
+  }
+  EXPECT_EQ(write(go[1], "x", 1), 1);
+  int status = 1;
+  ASSERT_EQ(waitpid(last, &status, 0), last);
+  EXPECT_EQ(status, 0);
+  close(go[0]);
+  close(go[1]);
 }
 
 TEST_P(UserStreamTest, ABlockedReaderWakesWhenTheSocketIsShutDown) {
