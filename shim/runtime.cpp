@@ -42,10 +42,18 @@ void _Unwind_Resume(_Unwind_Exception* exception) {
   abort();
 }
 
+// clang calls these two where an exception would leave a destructor.
+[[noreturn]] void* __cxa_begin_catch(void*) noexcept {
+  abort();
+}
+
 }  // extern "C"
 
 // libstdc++'s checks of our own arguments, as in string_view::substr: a bug of ours if they fail.
 namespace std {
+void terminate() noexcept {
+  abort();
+}
 [[noreturn]] void __throw_out_of_range_fmt(const char*, ...) {
   abort();
 }
