@@ -51,7 +51,16 @@ int UserStream::prepare_to_send(int fd, int flags) {
   const bool is_awaited = r_.is_strict || r_.peer == Peer::kRequired;
   const bool needs_peer_first = r_.peer == Peer::kUnknown ||
                                 (is_awaited && !rx_.is_started && !is_state(StreamState::kFailed));
-  if (!needs_peer_first) return 0;
+  if (!needs_peer_first) {
+    // Whoever wants to go without CRCs looks for the Reply that allows it, also if it never
+    // receives.
+    if (!r_.wants_crc && tx_.is_started && !rx_.is_started) {
+      Hold hold(*this, rx_.lease);
+      if (hold.take(fd, Hold::kReceive, MSG_DONTWAIT) == 0 && !rx_.is_started)
+        start_receiving(fd, MSG_DONTWAIT);
+    }
+    return 0;
+  }
   if (r_.role == Role::kInitiator) {
     if (const Io io = on_connected(fd, false); !io.is_ok()) return io.error;
   }
@@ -97,7 +106,7 @@ int UserStream::start_receiving(int fd, int flags) {
   if (const int e = receive_start_frame(fd, flags); e != 0) return e;
   rx_.is_started = true;
   note_started();
-  if (r_.role == Role::kResponder && is_awaited) {
+  if (r_.role == Role::kResponder && (is_awaited || !r_.has_crc)) {
     Hold hold(*this, tx_.lease);
     if (const int e = hold.take(fd, Hold::kSend, 0); e != 0) return e;
     if (!tx_.is_started) return send_start_frame(fd, MSG_NOSIGNAL);
