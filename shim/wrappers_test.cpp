@@ -253,7 +253,7 @@ TEST_F(Wrappers, EpollCompletesAConnect) {
   epoll_event event{.events = EPOLLOUT, .data = {.u64 = 99}};
   ASSERT_EQ(epoll_ctl(set, EPOLL_CTL_ADD, client, &event), 0);
   EXPECT_EQ(epoll_wait(set, &event, 1, 1000), 1);
-  EXPECT_EQ(event.data.u64, 99u);
+  EXPECT_EQ(uint64_t{event.data.u64}, 99u);
   EXPECT_EQ(engine.completed, 1);
   close(set);
 }
