@@ -10,7 +10,9 @@ import dataclasses
 import re
 import subprocess
 
-TSHARK = ["tshark", "-n", "-o", "tcp.try_heuristic_first:TRUE", "-o", "tcp.relative_sequence_numbers:TRUE",
+TSHARK = ["tshark", "-n", "-o", "tcp.try_heuristic_first:TRUE",
+          # Two processors write to one capture, so segments change places in it.
+          "-o", "tcp.reassemble_out_of_order:TRUE", "-o", "tcp.relative_sequence_numbers:TRUE",
           # These guess at protocols inside a Send and call a program's own bytes malformed.
           "--disable-protocol", "rpcordma", "--disable-protocol", "smb_direct"]
 FIELDS = ["tcp.stream", "tcp.dstport", "tcp.flags", "tcp.seq", "tcp.len", "iwarp_mpa.req", "iwarp_mpa.rep",
