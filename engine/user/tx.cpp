@@ -272,14 +272,16 @@ void* UserStream::Sender::move_copy(const iovec& payload, LentBlock& moved) {
   return to;
 }
 
+// The credit was wrong about the kernel's memory: look again. A kernel that calls the socket
+// writable and refuses all the same leaves a blocking call nothing to wait for but the clock.
 void UserStream::Sender::on_refusal() {
   tx_.credit = 0;
   error_ = errno;
-  // Credit was wrong about the kernel's memory: look again, and wait or refuse as it says then.
-  if (error_ == EAGAIN && may_wait_ && !is_nonblocking(fd_) && !was_refused_) {
-    was_refused_ = true;
-    error_ = 0;
-  }
+  if (error_ != EAGAIN || !may_wait_ || is_nonblocking(fd_)) return;
+  if (!deadline_) deadline_ = deadline_of(fd_, SO_SNDTIMEO);
+  if (base::now() >= *deadline_) return;
+  error_ = was_refused_ && base::sys.poll(nullptr, 0, 1) < 0 ? errno : 0;
+  was_refused_ = true;
 }
 
 // The kernel took `taken` bytes of a burst and stopped inside a chunk, against all accounts. The

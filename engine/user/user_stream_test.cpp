@@ -22,6 +22,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/sys.h"
 #include "engine/user/chunk.h"
 #include "stream/hello.h"
 
@@ -417,6 +418,28 @@ TEST(UserStreamSend, NeverLeavesAPartOfAnFpduBehind) {
       ASSERT_EQ(b.s->status().failure, nullptr);
     }
   }
+}
+
+// Memory pressure: the kernel calls the socket writable and refuses. TCP's blocking send would
+// wait.
+TEST(UserStreamSend, ABlockingCallOutlastsRefusals) {
+  TcpPair tcp;
+  End a(tcp.client, Role::kInitiator), b(tcp.server, Role::kResponder);
+  EXPECT_EQ(a.send(pattern(1)).count, 1);
+  static int refusals;
+  refusals = 5;
+  const auto real_send = base::sys.send;
+  base::sys.send = [](int fd, const void* data, size_t size, int flags) -> ssize_t {
+    if (refusals-- <= 0) return ::send(fd, data, size, flags);
+    errno = EAGAIN;
+    return -1;
+  };
+  EXPECT_EQ(a.send(pattern(100)).count, 100);
+  refusals = 1;
+  EXPECT_EQ(a.send(pattern(100), MSG_DONTWAIT).error, EAGAIN);
+  base::sys.send = real_send;
+  EXPECT_EQ(b.recv(1), pattern(1));
+  EXPECT_EQ(b.recv(100), pattern(100));
 }
 
 TEST(UserStreamSend, AnEdgeComesAfterARefusal) {
