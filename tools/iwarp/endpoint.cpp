@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "tools/iwarp/endpoint.h"
+
+#include <algorithm>
+
+#include "base/sys.h"
+#include "engine/user/handshake.h"
+#include "engine/user/qp.h"
+#include "tools/iwarp/tcp.h"
+#include "tools/iwarp/wait.h"
+
+namespace ddpsock::iwarp {
+namespace {
+
+constexpr Duration kTerminateTime = Duration::from_ms(2'000);
+
+std::unexpected<Error> fail_setup(const char* what) {
+  return fail_with(std::string("no memory, or beyond the engine's limits: ") + what);
+}
+
+const char* to_text(engine::StartError error) {
+  switch (error) {
+    case engine::StartError::kBadState:
+      return "the queue pair was started before";
+    case engine::StartError::kBadLowerLayer:
+      return "the connection was lost";
+    case engine::StartError::kDepths:
+      return "IRD or ORD beyond the queue pair's";
+    case engine::StartError::kNoMemory:
+      return "no memory";
+  }
+  return "?";
+}
+
+// What revision 1 can say of the same wish.
+mpa::InitiatorConfig of_revision_1(mpa::InitiatorConfig config) {
+  config.revision = 1;
+  config.is_peer_to_peer = false;
+  return config;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Endpoint>, Error> Endpoint::make(const EndpointAttr& attr) {
+  std::unique_ptr<Endpoint> made(new Endpoint(attr));
+  made->engine_ = engine::open_user_message_engine();
+  if (!made->engine_) return fail_setup("the engine");
+  const auto pd = made->engine_->open_pd();
+  if (!pd) return fail_setup("a protection domain");
+  made->pd_ = *pd;
+  // One queue for both, with room for everything that can be posted.
+  auto cq = made->engine_->make_cq({.depth = attr.send_depth + attr.recv_depth});
+  if (!cq) return fail_setup("a completion queue");
+  made->cq_ = std::move(*cq);
+  auto qp = made->engine_->make_qp({.pd = made->pd_,
+                                    .send_cq = made->cq_.get(),
+                                    .recv_cq = made->cq_.get(),
+                                    .send_depth = attr.send_depth,
+                                    .recv_depth = attr.recv_depth,
+                                    .max_ird = attr.max_ird,
+                                    .max_ord = attr.max_ord});
+  if (!qp) return fail_setup("a queue pair");
+  made->qp_ = std::move(*qp);
+  return made;
+}
+
+Endpoint::~Endpoint() {
+  if (qp_ && fd_.is_valid() && !has_ended()) cut();
+}
+
+Result<engine::Mr, Error> Endpoint::register_memory(MutBytes memory, engine::Rights rights) {
+  auto mr = engine_->register_memory({.memory = memory,
+                                      .base_to = reinterpret_cast<uint64_t>(memory.data()),
+                                      .rights = rights,
+                                      .pd = pd_});
+  if (!mr) return fail_setup("a memory region");
+  return *mr;
+}
+
+Status<Error> Endpoint::deregister(const engine::Mr& mr) {
+  if (!engine_->deregister(mr)) return fail_with("the memory region is in use or unknown");
+  return {};
+}
+
+Status<Error> Endpoint::connect(const Address& to, const ConnectAttr& attr) {
+  mpa::InitiatorConfig config = attr.startup;
+  config.max_ird = std::min(config.max_ird, attr_.max_ird);
+  const auto first = connect_once(to, attr, config);
+  const bool is_old_peer =
+      !first && first.error().startup && first.error().startup->can_retry_with_revision_1;
+  if (!is_old_peer || !attr.may_fall_back) return first;
+  return connect_once(to, attr, of_revision_1(config));
+}
+
+Status<Error> Endpoint::connect_once(const Address& to, const ConnectAttr& attr,
+                                     const mpa::InitiatorConfig& config) {
+  auto initiator = mpa::Initiator::start(config, base::now());
+  if (!initiator) return fail_with(mpa::StartupFailure::of(initiator.error()));
+  auto fd = connect_tcp(to, base::now() + attr.tcp_timeout);
+  if (!fd) return fail(fd.error());
+  // Its timers count from here.
+  engine::Handshake handshake(fd->get(), *mpa::Initiator::start(config, base::now()));
+  if (run(handshake, fd->get()) == mpa::StartupState::kAgreed) {
+    return start(std::move(*fd), handshake.agreement());
+  }
+  const mpa::StartupFailure failure = handshake.failure();
+  if (failure.term_code) terminate(std::move(*fd), *failure.term_code);
+  return fail_with(failure);
+}
+
+// Start-up has failed at a point where the peer is in FPDU mode already (RFC 6581 section 7).
+void Endpoint::terminate(base::UniqueFd fd, uint8_t mpa_code) {
+  if (!start(std::move(fd), {.is_initiator = true})) return;
+  qp_->abort(rdmap::TermCode::mpa(mpa_code));
+  wait_for_end(base::now() + kTerminateTime);
+}
+
+Status<Error> Endpoint::start(base::UniqueFd fd, const mpa::Agreement& agreement) {
+  const auto started = qp_->start({.lower = engine::lower_layer_of(fd.get()),
+                                   .agreement = agreement,
+                                   .max_ulpdu = attr_.max_ulpdu});
+  if (!started) return fail_with(std::string("starting: ") + to_text(started.error()));
+  fd_ = std::move(fd);
+  agreement_ = agreement;
+  return {};
+}
+
+bool Endpoint::post(const engine::SendWr& work) {
+  const engine::Posted posted = qp_->send({&work, 1});
+  refusal_ = posted.reason;
+  return posted.accepted == 1;
+}
+
+bool Endpoint::post(const engine::RecvWr& work) {
+  const engine::Posted posted = qp_->recv({&work, 1});
+  refusal_ = posted.reason;
+  return posted.accepted == 1;
+}
+
+std::optional<engine::Completion> Endpoint::next_completion(Time deadline) {
+  engine::Completion completion;
+  if (cq_->poll({&completion, 1}) == 1) return completion;
+  while (!has_ended()) {
+    const engine::Need need = qp_->advance(base::now(), {});
+    if (cq_->poll({&completion, 1}) == 1) return completion;
+    if (base::now() >= deadline) return std::nullopt;
+    wait(need, deadline);
+  }
+  return std::nullopt;
+}
+
+void Endpoint::flush() {
+  qp_->advance(base::now(), {.may_be_readable = false});
+}
+
+void Endpoint::wait(const engine::Need& need, Time deadline) {
+  if (attr_.is_spinning || has_ended() || need.deadline <= base::now()) return;
+  wait_for(fd_.get(), need, deadline);
+}
+
+std::string Endpoint::describe_end() const {
+  const engine::TerminateInfo info = qp_->terminate_info();
+  switch (info.reason) {
+    case engine::EndReason::kNone:
+      return "still connected";
+    case engine::EndReason::kOrderly:
+      return "closed";
+    case engine::EndReason::kTerminateSent:
+      return std::string("ended with a Terminate of ours: ") + to_string(info.terminate.code);
+    case engine::EndReason::kTerminateReceived:
+      return std::string("ended by the peer's Terminate: ") + to_string(info.terminate.code);
+    case engine::EndReason::kLlpLost:
+      return "the TCP connection was lost";
+  }
+  return "?";
+}
+
+bool Endpoint::close(Time deadline) {
+  qp_->drain();
+  return wait_for_end(deadline);
+}
+
+bool Endpoint::wait_for_end(Time deadline) {
+  while (!has_ended()) {
+    const engine::Need need = qp_->advance(base::now(), {});
+    if (has_ended()) break;
+    if (base::now() >= deadline) return false;
+    wait(need, deadline);
+  }
+  return true;
+}
+
+void Endpoint::cut() {
+  // Closing with SO_LINGER 0 sends a RST; a mere shutdown would send a FIN.
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  base::sys.setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  qp_->abort(std::nullopt);
+}
+
+}  // namespace ddpsock::iwarp

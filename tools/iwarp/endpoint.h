@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// What librdmacm and libibverbs are to a verbs program, over the user engine's message mode: one
+// connection with its queue pair, one completion queue and its registered memory, for programs that
+// wait for one thing at a time. Nothing but RDMAP is on the wire, so the peer may be any iWARP
+// implementation.
+//
+// Order of use: make(), register memory, post receives (a Send that finds none ends the
+// connection), then connect() or Incoming::accept(), then requests and completions, then close().
+// Not thread-safe. Every wait has a deadline.
+#ifndef DDPSOCK_TOOLS_IWARP_ENDPOINT_H_
+#define DDPSOCK_TOOLS_IWARP_ENDPOINT_H_
+
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "engine/engine.h"
+#include "mpa/initiator.h"
+#include "tools/iwarp/address.h"
+#include "tools/iwarp/error.h"
+
+namespace ddpsock::iwarp {
+
+struct EndpointAttr {
+  uint32_t send_depth = 64;
+  uint32_t recv_depth = 64;
+  // What the queue pair can serve and issue; MPA start-up offers no more than this.
+  uint16_t max_ird = mpa::kDefaultDepth;
+  uint16_t max_ord = mpa::kDefaultDepth;
+  // Largest ULPDU to send; 0: one TCP segment's worth, as RFC 5044 section 5 wants it towards
+  // strangers.
+  uint32_t max_ulpdu = 0;
+  // Waiting for the peer: ask the kernel again and again instead of sleeping.
+  bool is_spinning = false;
+};
+
+struct ConnectAttr {
+  // With revision 2 a peer that knows only revision 1 is called again, on a fresh connection and
+  // without what revision 1 lacks. False: that is an error.
+  bool may_fall_back = true;
+  mpa::InitiatorConfig startup{};
+  Duration tcp_timeout = Duration::from_ms(10'000);
+};
+
+class Endpoint {
+ public:
+  static Result<std::unique_ptr<Endpoint>, Error> make(const EndpointAttr& attr);
+  ~Endpoint();
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+
+  // `memory` outlives the endpoint or deregister(). The TO of its first byte is its address, as
+  // verbs programs expect it.
+  Result<engine::Mr, Error> register_memory(MutBytes memory, engine::Rights rights);
+  Status<Error> deregister(const engine::Mr& mr);
+
+  // Connects, exchanges MPA start-up frames and starts the queue pair. After an error a new
+  // endpoint is needed.
+  Status<Error> connect(const Address& to, const ConnectAttr& attr);
+  // Takes over a connected socket on which start-up has succeeded.
+  Status<Error> start(base::UniqueFd fd, const mpa::Agreement& agreement);
+
+  engine::Qp& qp() { return *qp_; }
+  engine::Cq& cq() { return *cq_; }
+  // REQUIRES: connected.
+  const mpa::Agreement& agreement() const { return agreement_; }
+  int fd() const { return fd_.get(); }
+
+  // Posts one request. False: the queue pair refused it; refusal() tells why.
+  bool post(const engine::SendWr& work);
+  bool post(const engine::RecvWr& work);
+  engine::Refusal refusal() const { return refusal_; }
+
+  // The oldest completion, waiting for it. Nothing: the deadline has passed, or the connection has
+  // ended and all completions were given out (then has_ended()).
+  std::optional<engine::Completion> next_completion(Time deadline);
+  // Sends what was posted, as far as the socket takes it, without looking for input: a request's
+  // only system call on the way out.
+  void flush();
+  bool has_ended() const { return qp_->state() == engine::QpState::kEnded; }
+  // "closed by the peer", "the peer sent a Terminate: ...": why it ended.
+  std::string describe_end() const;
+
+  // Finishes what was posted, sends a FIN and reads on to the peer's. False: the deadline came
+  // first; what is left is cut off when the endpoint goes. Receives are flushed (next_completion()
+  // still gives them out).
+  bool close(Time deadline);
+  // After qp().abort() with a Terminate, or to see how the peer ends it: until the end. False: the
+  // deadline came first.
+  bool wait_for_end(Time deadline);
+  // At once: the peer sees a reset when the endpoint goes, perhaps inside an FPDU.
+  void cut();
+
+ private:
+  explicit Endpoint(const EndpointAttr& attr) : attr_(attr) {}
+  Status<Error> connect_once(const Address& to, const ConnectAttr& attr,
+                             const mpa::InitiatorConfig& config);
+  void terminate(base::UniqueFd fd, uint8_t mpa_code);
+  void wait(const engine::Need& need, Time deadline);
+
+  EndpointAttr attr_;
+  // Destroyed in the reverse order, the queue pair first.
+  base::UniqueFd fd_;
+  std::unique_ptr<engine::Engine> engine_;
+  engine::Pd pd_;
+  std::unique_ptr<engine::Cq> cq_;
+  std::unique_ptr<engine::Qp> qp_;
+  mpa::Agreement agreement_;
+  engine::Refusal refusal_ = engine::Refusal::kNone;
+};
+
+}  // namespace ddpsock::iwarp
+
+#endif  // DDPSOCK_TOOLS_IWARP_ENDPOINT_H_

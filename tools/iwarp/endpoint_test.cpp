@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "tools/iwarp/endpoint.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <thread>
+#include <vector>
+
+#include "mpa/format.h"
+#include "tools/iwarp/listener.h"
+#include "tools/iwarp/tcp.h"
+#include "tools/iwarp/wait.h"
+
+namespace ddpsock::iwarp {
+namespace {
+
+constexpr uint64_t kPing = 1;
+constexpr uint64_t kPong = 2;
+
+Time soon() {
+  return base::now() + Duration::from_ms(10'000);
+}
+
+mpa::PrivateData data(std::string_view text) {
+  return *mpa::PrivateData::from(Bytes(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
+}
+
+std::string text(Bytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+Listener listener() {
+  return *Listener::open(*Address::resolve("127.0.0.1", 0));
+}
+
+Address at(const Listener& listener) {
+  return *Address::resolve("127.0.0.1", listener.port());
+}
+
+std::unique_ptr<Endpoint> endpoint() {
+  return *Endpoint::make({.max_ird = 4, .max_ord = 4});
+}
+
+// Answers each message with one of the same length, reversed.
+void serve_one(Listener& from) {
+  auto incoming = from.next({}, soon());
+  ASSERT_TRUE(incoming) << incoming.error().text;
+  EXPECT_EQ(text(incoming->request().private_data), "hello");
+  auto end = endpoint();
+  std::array<uint8_t, 64> buffer;
+  const MutBytes room(buffer);
+  ASSERT_TRUE(end->post(engine::RecvWr{.id = kPing, .buffer = {&room, 1}}));
+  ASSERT_TRUE(incoming->accept(*end, {.ird = 2, .ord = 1, .private_data = data("welcome")}));
+  const auto got = end->next_completion(soon());
+  ASSERT_TRUE(got) << end->describe_end();
+  ASSERT_EQ(got->kind, engine::WorkKind::kReceive);
+  std::reverse(buffer.begin(), buffer.begin() + got->length);
+  const Bytes answer = Bytes(buffer).first(got->length);
+  ASSERT_TRUE(
+      end->post(engine::SendWr{.id = kPong, .op = engine::op::Send{.payload = {&answer, 1}}}));
+  EXPECT_TRUE(end->next_completion(soon()));
+  EXPECT_TRUE(end->close(soon()));
+  EXPECT_EQ(end->describe_end(), "closed");
+}
+
+void call(const Listener& to, const ConnectAttr& attr, uint8_t revision) {
+  auto end = endpoint();
+  std::array<uint8_t, 64> buffer;
+  const MutBytes room(buffer);
+  ASSERT_TRUE(end->post(engine::RecvWr{.id = kPong, .buffer = {&room, 1}}));
+  const auto connected = end->connect(at(to), attr);
+  ASSERT_TRUE(connected) << connected.error().text;
+  EXPECT_EQ(end->agreement().revision, revision);
+  EXPECT_EQ(text(end->agreement().private_data.bytes()), "welcome");
+  const std::array<uint8_t, 3> abc{'a', 'b', 'c'};
+  const Bytes payload(abc);
+  ASSERT_TRUE(
+      end->post(engine::SendWr{.id = kPing, .op = engine::op::Send{.payload = {&payload, 1}}}));
+  end->flush();
+  EXPECT_EQ(end->next_completion(soon())->id, kPing);
+  const auto got = end->next_completion(soon());
+  ASSERT_TRUE(got) << end->describe_end();
+  EXPECT_EQ(got->id, kPong);
+  EXPECT_EQ(text(Bytes(buffer).first(got->length)), "cba");
+  EXPECT_TRUE(end->close(soon()));
+}
+
+ConnectAttr greeting() {
+  ConnectAttr attr;
+  attr.startup.private_data = data("hello");
+  attr.startup.ird = 4;
+  attr.startup.ord = 4;
+  return attr;
+}
+
+TEST(Endpoint, ExchangesMessages) {
+  Listener from = listener();
+  std::thread server([&] { serve_one(from); });
+  call(from, greeting(), 2);
+  server.join();
+}
+
+TEST(Endpoint, IsRejectedWithPrivateData) {
+  Listener from = listener();
+  std::thread server([&] {
+    auto incoming = from.next({}, soon());
+    ASSERT_TRUE(incoming) << incoming.error().text;
+    EXPECT_TRUE(incoming->reject(data("full")));
+  });
+  auto end = endpoint();
+  const auto connected = end->connect(at(from), greeting());
+  server.join();
+  ASSERT_FALSE(connected);
+  ASSERT_TRUE(connected.error().startup);
+  EXPECT_EQ(connected.error().startup->error, mpa::StartupError::kRejected);
+  EXPECT_EQ(text(connected.error().startup->private_data.bytes()), "full");
+}
+
+TEST(Endpoint, SaysWhyThereIsNoConnection) {
+  uint16_t port = 0;
+  {
+    const Listener gone = listener();
+    port = gone.port();
+  }
+  const auto connected = endpoint()->connect(*Address::resolve("127.0.0.1", port), greeting());
+  ASSERT_FALSE(connected);
+  EXPECT_EQ(connected.error().text, "connecting: Connection refused");
+  EXPECT_FALSE(Address::resolve("no.such.host.invalid", 1));
+}
+
+// A peer that knows revision 1 only closes on what it does not know.
+TEST(Endpoint, FallsBackToRevision1OnAFreshConnection) {
+  Listener from = listener();
+  std::thread server([&] {
+    {
+      auto old = from.next({}, soon());
+      ASSERT_TRUE(old) << old.error().text;
+      EXPECT_EQ(old->request().revision, 2);
+    }
+    serve_one(from);
+  });
+  call(from, greeting(), 1);
+  server.join();
+}
+
+TEST(Endpoint, DoesNotFallBackWhenToldNotTo) {
+  Listener from = listener();
+  std::thread server([&] { ASSERT_TRUE(from.next({}, soon())); });
+  ConnectAttr attr = greeting();
+  attr.may_fall_back = false;
+  const auto connected = endpoint()->connect(at(from), attr);
+  server.join();
+  EXPECT_FALSE(connected);
+}
+
+TEST(Endpoint, SeesThatThePeerHasCut) {
+  Listener from = listener();
+  std::thread server([&] {
+    auto incoming = from.next({}, soon());
+    ASSERT_TRUE(incoming) << incoming.error().text;
+    auto end = endpoint();
+    std::array<uint8_t, 8> buffer;
+    const MutBytes room(buffer);
+    ASSERT_TRUE(end->post(engine::RecvWr{.buffer = {&room, 1}}));
+    ASSERT_TRUE(incoming->accept(*end, {}));
+    EXPECT_TRUE(end->next_completion(soon()));
+    end->cut();
+  });
+  auto end = endpoint();
+  const auto connected = end->connect(at(from), greeting());
+  ASSERT_TRUE(connected) << connected.error().text;
+  ASSERT_TRUE(end->post(engine::SendWr{.id = kPing, .op = engine::op::Send{}}));
+  EXPECT_EQ(end->next_completion(soon())->id, kPing);
+  server.join();
+  EXPECT_FALSE(end->next_completion(soon()));
+  EXPECT_TRUE(end->has_ended());
+  EXPECT_EQ(end->describe_end(), "the TCP connection was lost");
+}
+
+TEST(Endpoint, GivesUpAtTheDeadline) {
+  Listener from = listener();
+  EXPECT_FALSE(from.next({}, base::now() + Duration::from_ms(20)));
+  std::thread server([&] {
+    auto incoming = from.next({}, soon());
+    ASSERT_TRUE(incoming) << incoming.error().text;
+    auto end = endpoint();
+    ASSERT_TRUE(incoming->accept(*end, {}));
+    EXPECT_FALSE(end->next_completion(soon()));  // until the peer closes
+  });
+  auto end = endpoint();
+  ASSERT_TRUE(end->connect(at(from), greeting()));
+  EXPECT_FALSE(end->next_completion(base::now() + Duration::from_ms(20)));
+  EXPECT_FALSE(end->has_ended());
+  EXPECT_TRUE(end->close(soon()));
+  server.join();
+}
+
+TEST(Listener, TurnsAwayWhatIsNotMpa) {
+  Listener from = listener();
+  auto plain = connect_tcp(at(from), soon());
+  ASSERT_TRUE(plain);
+  ASSERT_EQ(send(plain->get(), "GET / HTTP/1.0\r\n", 16, MSG_NOSIGNAL), 16);
+  const auto incoming = from.next({}, soon());
+  ASSERT_FALSE(incoming);
+  EXPECT_EQ(incoming.error().startup->error, mpa::StartupError::kNotMpa);
+  EXPECT_TRUE(wait_for(plain->get(), POLLIN, soon()));  // closed
+
+  std::thread server([&] { serve_one(from); });
+  call(from, greeting(), 2);
+  server.join();
+}
+
+// The responder's ORD is above what the initiator can serve: RFC 6581 section 7 wants a Terminate,
+// which that peer, being in FPDU mode, understands.
+TEST(Endpoint, TerminatesWhenItsIrdIsTooSmall) {
+  const base::UniqueFd from(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  Address address = *Address::resolve("127.0.0.1", 0);
+  ASSERT_EQ(bind(from.get(), address.get(), address.size), 0);
+  ASSERT_EQ(listen(from.get(), 1), 0);
+  ASSERT_EQ(getsockname(from.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.size),
+            0);
+  std::vector<uint8_t> heard;
+  std::thread greedy([&] {
+    const base::UniqueFd fd(accept4(from.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    std::array<uint8_t, MPA_MAX_STARTUP_SIZE> frame;
+    ASSERT_GT(recv(fd.get(), frame.data(), frame.size(), 0), 0);
+    const auto size = mpa::write_startup(
+        {.kind = mpa::FrameKind::kReply, .enhanced = mpa::Enhanced{.ird = 4, .ord = 50}}, frame);
+    ASSERT_EQ(send(fd.get(), frame.data(), *size, MSG_NOSIGNAL), static_cast<ssize_t>(*size));
+    std::array<uint8_t, 256> more;
+    for (ssize_t n; (n = recv(fd.get(), more.data(), more.size(), 0)) > 0;) {
+      heard.insert(heard.end(), more.begin(), more.begin() + n);
+    }
+  });
+  const auto connected = endpoint()->connect(address, greeting());
+  greedy.join();
+  ASSERT_FALSE(connected);
+  EXPECT_EQ(connected.error().startup->error, mpa::StartupError::kInsufficientIrd);
+  // Length, DDP untagged and last, RDMAP Terminate; QN, MSN, MO; layer LLP, type MPA, the code.
+  ASSERT_GE(heard.size(), 23u);
+  EXPECT_EQ(heard[2], 0x41);
+  EXPECT_EQ(heard[3], 0x47);
+  EXPECT_EQ(heard[20], RDMAP_LAYER_LLP << 4 | RDMAP_ETYPE_MPA);
+  EXPECT_EQ(heard[21], MPA_TERM_INSUFFICIENT_IRD);
+}
+
+}  // namespace
+}  // namespace ddpsock::iwarp

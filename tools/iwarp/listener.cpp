@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "tools/iwarp/listener.h"
+
+#include <netinet/in.h>
+#include <poll.h>
+
+#include <cerrno>
+
+#include "base/sys.h"
+#include "tools/iwarp/tcp.h"
+#include "tools/iwarp/wait.h"
+
+namespace ddpsock::iwarp {
+namespace {
+
+constexpr int kBacklog = 128;
+
+uint16_t port_of(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET6) {
+    return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
+  }
+  return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+}  // namespace
+
+Result<Listener, Error> Listener::open(const Address& at) {
+  base::UniqueFd fd(base::sys.socket(at.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.is_valid()) return fail_with("making a socket", errno);
+  const int on = 1;
+  const int off = 0;
+  base::sys.setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (at.family() == AF_INET6) {
+    base::sys.setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  }
+  if (bind(fd.get(), at.get(), at.size) != 0) return fail_with("binding", errno);
+  if (listen(fd.get(), kBacklog) != 0) return fail_with("listening", errno);
+  sockaddr_storage bound{};
+  socklen_t size = sizeof bound;
+  if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0) {
+    return fail_with("asking for the port", errno);
+  }
+  return Listener(std::move(fd), port_of(bound));
+}
+
+Result<Incoming, Error> Listener::next(const mpa::ResponderConfig& config, Time deadline) {
+  for (;;) {
+    base::UniqueFd fd(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd.is_valid()) {
+      // What can end a connection before it is accepted is not the listener's failure.
+      const bool is_passing = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED ||
+                              errno == EPROTO || errno == ENETDOWN || errno == EHOSTUNREACH;
+      if (!is_passing) return fail_with("accepting", errno);
+      if (!wait_for(fd_.get(), POLLIN, deadline)) return fail_with("accepting", ETIMEDOUT);
+      continue;
+    }
+    set_no_delay(fd.get());
+    engine::Handshake handshake(fd.get(), mpa::Responder(config, base::now()));
+    if (run(handshake, fd.get()) != mpa::StartupState::kDeciding) {
+      return fail_with(handshake.failure());
+    }
+    return Incoming(std::move(fd), handshake);
+  }
+}
+
+Status<Error> Incoming::answer() {
+  if (run(handshake_, fd_.get()) == mpa::StartupState::kAgreed) return {};
+  return fail_with(handshake_.failure());
+}
+
+Status<Error> Incoming::accept(Endpoint& endpoint, const mpa::Acceptance& acceptance) {
+  const auto accepted = handshake_.responder()->accept(acceptance, base::now());
+  if (!accepted) return fail_with(mpa::StartupFailure::of(accepted.error()));
+  if (const auto answered = answer(); !answered) return answered;
+  return endpoint.start(std::move(fd_), handshake_.agreement());
+}
+
+Status<Error> Incoming::reject(const mpa::PrivateData& private_data) {
+  const auto rejected = handshake_.responder()->reject(private_data, base::now());
+  if (!rejected) return fail_with(mpa::StartupFailure::of(rejected.error()));
+  const auto answered = answer();
+  // Closing with unread bytes would reset the connection and could destroy the Reply on its way.
+  close_gently(std::move(fd_), base::now() + Duration::from_ms(2'000));
+  const bool is_sent = !answered && answered.error().startup &&
+                       answered.error().startup->error == mpa::StartupError::kRejected;
+  if (is_sent) return {};
+  return answered;
+}
+
+}  // namespace ddpsock::iwarp
