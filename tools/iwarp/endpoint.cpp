@@ -191,9 +191,9 @@ bool Endpoint::wait_for_end(Time deadline) {
 }
 
 void Endpoint::cut() {
-  // Closing with SO_LINGER 0 sends a RST; a mere shutdown would send a FIN.
-  const linger at_once{.l_onoff = 1, .l_linger = 0};
-  base::sys.setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  // Disconnecting sends a RST; the shutdown of abort() alone would send a FIN.
+  const sockaddr nowhere{.sa_family = AF_UNSPEC, .sa_data = {}};
+  base::sys.connect(fd_.get(), &nowhere, sizeof nowhere);
   qp_->abort(std::nullopt);
 }
 

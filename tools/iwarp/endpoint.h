@@ -90,7 +90,7 @@ class Endpoint {
   // After qp().abort() with a Terminate, or to see how the peer ends it: until the end. False: the
   // deadline came first.
   bool wait_for_end(Time deadline);
-  // At once: the peer sees a reset when the endpoint goes, perhaps inside an FPDU.
+  // At once: the peer sees a reset, perhaps inside an FPDU.
   void cut();
 
  private:
