@@ -15,6 +15,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.append(str(ROOT / "tools"))
+sys.path.append(str(ROOT / "tests" / "interop"))
 
 import capture
 import decode

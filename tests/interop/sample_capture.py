@@ -5,9 +5,9 @@ import struct
 
 CLIENT = (b"\x7f\x00\x00\x01", 50000)
 SERVER = (b"\x7f\x00\x00\x01", 47000)
-FIN, SYN, PSH_ACK, ACK = 0x01, 0x02, 0x18, 0x10
+FIN, SYN, RST, PSH_ACK, ACK = 0x01, 0x02, 0x04, 0x18, 0x10
 LINKTYPE_RAW = 101
-SEND = 0x3
+WRITE, READ_REQUEST, READ_RESPONSE, SEND, TERMINATE = 0x0, 0x1, 0x2, 0x3, 0x7
 
 
 def crc32c(data):
@@ -27,12 +27,25 @@ REQUEST = mpa_start(b"MPA ID Req Frame")
 REPLY = mpa_start(b"MPA ID Rep Frame")
 
 
+def framed(ulpdu, good_crc=True):
+    """One FPDU (RFC 5044 section 4.1)."""
+    octets = struct.pack(">H", len(ulpdu)) + ulpdu
+    octets += b"\0" * (-len(octets) % 4)
+    return octets + struct.pack("<I", crc32c(octets) ^ (0 if good_crc else 1))
+
+
+def untagged_fpdu(opcode, payload, msn, qn=0, good_crc=True):
+    """One untagged message in one FPDU (RFC 5041 section 4.3, RFC 5040 section 4)."""
+    return framed(struct.pack(">BBIIII", 0x41, 0x40 | opcode, 0, qn, msn, 0) + payload, good_crc)
+
+
+def tagged_fpdu(opcode, payload, to=0, is_last=True):
+    """One segment of a tagged message (RFC 5041 section 4.2)."""
+    return framed(struct.pack(">BBIQ", 0xC1 if is_last else 0x81, 0x40 | opcode, 7, to) + payload)
+
+
 def send_fpdu(payload, msn, good_crc=True):
-    """One untagged RDMAP Send in one FPDU (RFC 5044 section 4.1, RFC 5041 section 4.3, RFC 5040 section 4)."""
-    ulpdu = struct.pack(">BBIIII", 0x41, 0x40 | SEND, 0, 0, msn, 0) + payload
-    framed = struct.pack(">H", len(ulpdu)) + ulpdu
-    framed += b"\0" * (-len(framed) % 4)
-    return framed + struct.pack("<I", crc32c(framed) ^ (0 if good_crc else 1))
+    return untagged_fpdu(SEND, payload, msn, good_crc=good_crc)
 
 
 class Connection:
@@ -53,6 +66,14 @@ class Connection:
         for side in (CLIENT, SERVER):
             self._packet(side, self._peer(side), FIN | ACK)
         return self
+
+    def reset(self, side):
+        self._packet(side, self._peer(side), RST | ACK)
+        return self
+
+    def say_again(self):
+        """The last packet once more, as TCP does when an acknowledgement is lost."""
+        self.packets.append(self.packets[-1])
 
     def write(self, path):
         with open(path, "wb") as f:

@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Verdicts rest on decode.py: these captures are broken on purpose, and each must be noticed."""
+
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+import decode
+from sample_capture import (CLIENT, READ_REQUEST, READ_RESPONSE, REPLY, REQUEST, SERVER, TERMINATE, WRITE, Connection,
+                            framed, mpa_start, send_fpdu, tagged_fpdu, untagged_fpdu)
+
+CRC_OFF = 0x10  # flags: enhanced, nothing else
+
+
+def started(request=REQUEST, reply=REPLY):
+    connection = Connection()
+    connection.say(CLIENT, request)
+    connection.say(SERVER, reply)
+    return connection
+
+
+def started_without_crc():
+    return started(*(mpa_start(key, flags=CRC_OFF) for key in (b"MPA ID Req Frame", b"MPA ID Rep Frame")))
+
+
+def with_one_send():
+    connection = started()
+    connection.say(CLIENT, send_fpdu(b"x" * 64, 1))
+    return connection
+
+
+class CaptureTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = str(pathlib.Path(folder.name) / "sample.pcap")
+
+
+class DecodeTest(CaptureTest):
+    def decoded(self, connection):
+        connection.write(self.path)
+        return decode.decode(self.path, SERVER[1])
+
+    def test_accounts_for_every_byte_of_a_good_connection(self):
+        connection = started()
+        # One large FPDU over several segments, and a segment with the tail of one FPDU and the whole of the next.
+        connection.say(CLIENT, send_fpdu(b"x" * 61440, 1) + send_fpdu(b"yyyyy", 2), cut=20000)
+        connection.say(SERVER, send_fpdu(b"z" * 7, 1))
+        result = self.decoded(connection.finish())
+        [seen] = result.connections
+        self.assertTrue(seen.is_ddp)
+        self.assertTrue(seen.is_accounted)
+        self.assertEqual((seen.fpdus, result.crc_good, result.crc_bad, result.crc_unchecked), (3, 3, 0, 0))
+        self.assertEqual((seen.to_server.payload_bytes, seen.to_client.payload_bytes), (61445, 7))
+        self.assertEqual(result.malformed, {})
+        self.assertEqual(sum(result.notes.values()), 4)
+
+    def test_names_and_counts_the_operations(self):
+        connection = started()
+        connection.say(SERVER, untagged_fpdu(READ_REQUEST, bytes(28), 1, qn=1))
+        connection.say(CLIENT, tagged_fpdu(READ_RESPONSE, b"a" * 100, is_last=False) +
+                       tagged_fpdu(READ_RESPONSE, b"a" * 50, to=100))
+        connection.say(SERVER, tagged_fpdu(WRITE, b"b" * 9))
+        [seen] = self.decoded(connection.finish()).connections
+        self.assertTrue(seen.is_accounted)
+        self.assertEqual(seen.to_server.segments, {"Read Response": 2})
+        self.assertEqual(seen.to_server.messages, {"Read Response": 1})
+        self.assertEqual(seen.to_server.bytes_of["Read Response"], 150)
+        self.assertEqual(seen.to_client.messages, {"Read Request": 1, "Write": 1})
+        self.assertEqual(seen.to_client.bytes_of["Write"], 9)
+        self.assertEqual(seen.to_server.largest_ulpdu, 114)
+
+    def test_tells_what_start_up_said(self):
+        [seen] = self.decoded(started(mpa_start(b"MPA ID Req Frame", flags=CRC_OFF)).finish()).connections
+        self.assertEqual((seen.to_server.revision, seen.to_server.has_crc_flag), (2, False))
+        self.assertEqual((seen.to_client.revision, seen.to_client.has_crc_flag), (2, True))
+
+    def test_notices_a_bad_crc(self):
+        connection = started()
+        connection.say(CLIENT, send_fpdu(b"x" * 64, 1, good_crc=False))
+        result = self.decoded(connection.finish())
+        self.assertEqual((result.crc_good, result.crc_bad), (0, 1))
+
+    def test_notices_that_crc_is_off(self):
+        connection = started_without_crc()
+        connection.say(CLIENT, send_fpdu(b"x" * 64, 1))
+        result = self.decoded(connection.finish())
+        self.assertEqual((result.crc_good, result.crc_unchecked), (0, 1))
+
+    def test_notices_a_segment_missing_from_the_capture(self):
+        connection = started()
+        connection.say(CLIENT, send_fpdu(b"x" * 64, 1))
+        connection.say(CLIENT, send_fpdu(b"y" * 64, 2), lose=True)
+        connection.say(CLIENT, send_fpdu(b"z" * 64, 3))
+        [seen] = self.decoded(connection.finish()).connections
+        self.assertFalse(seen.is_accounted)
+
+    def test_counts_what_tcp_sent_again_once(self):
+        connection = with_one_send()
+        connection.say_again()
+        connection.say(CLIENT, send_fpdu(b"y" * 64, 2))
+        [seen] = self.decoded(connection.finish()).connections
+        self.assertTrue(seen.is_accounted)
+        self.assertEqual((seen.fpdus, seen.crc_good), (2, 2))
+
+    def test_notices_a_capture_that_ends_early(self):
+        [seen] = self.decoded(with_one_send()).connections
+        self.assertFalse(seen.is_accounted)
+
+    def test_notices_plain_tcp(self):
+        connection = Connection()
+        connection.say(CLIENT, b"GET / HTTP/1.0\r\n\r\n")
+        [seen] = self.decoded(connection.finish()).connections
+        self.assertFalse(seen.is_ddp)
+
+    def test_notices_bytes_between_frames(self):
+        connection = with_one_send()
+        connection.say(CLIENT, b"plain text that is no FPDU at all")
+        result = self.decoded(connection.finish())
+        self.assertFalse(result.connections[0].is_accounted)
+
+    def test_notices_a_rejecting_reply(self):
+        result = self.decoded(started(reply=mpa_start(b"MPA ID Rep Frame", flags=0x70)).finish())
+        self.assertFalse(result.connections[0].is_ddp)
+        self.assertTrue(result.malformed)
+
+
+class CheckTest(CaptureTest):
+    def check(self, connection, **expected):
+        connection.write(self.path)
+        return decode.check(self.path, SERVER[1], **expected)
+
+    def refuses(self, why, connection, **expected):
+        with self.assertRaisesRegex(decode.DecodeError, why):
+            self.check(connection, **expected)
+
+    def test_is_content_with_a_good_connection(self):
+        self.assertEqual(self.check(with_one_send().finish(), connections=1).fpdus, 1)
+
+    def test_wants_crcs_good_or_off_as_told(self):
+        self.refuses("expected none", with_one_send().finish(), crc=False)
+        off = started_without_crc()
+        off.say(CLIENT, send_fpdu(b"x", 1))
+        self.refuses("0 of 1 CRCs good, 0 bad, 1 not used", off.finish())
+        self.check(off, crc=False)
+        self.check(off, crc=None)
+        bad = with_one_send()
+        bad.say(CLIENT, send_fpdu(b"x", 2, good_crc=False))
+        for crc in (True, False, None):
+            self.refuses("1 CRCs are bad", bad, crc=crc, is_cut=True)
+
+    def test_refuses_what_is_not_iwarp(self):
+        plain = Connection()
+        plain.say(CLIENT, b"GET / HTTP/1.0\r\n\r\n")
+        self.refuses("nothing is iWARP", plain.finish())
+
+    def test_refuses_a_capture_of_another_port(self):
+        with_one_send().finish().write(self.path)
+        with self.assertRaisesRegex(decode.DecodeError, "no TCP connection to that port"):
+            decode.check(self.path, 1)
+
+    def test_refuses_another_number_of_connections(self):
+        self.refuses("1 connections, expected 2", with_one_send().finish(), connections=2)
+
+    def test_refuses_a_rejected_connection(self):
+        self.refuses("did not come to DDP", started(reply=mpa_start(b"MPA ID Rep Frame", flags=0x70)).finish())
+
+    def test_refuses_frames_that_wireshark_calls_malformed(self):
+        # An untagged segment that ends inside its DDP header, in a frame that is right by itself.
+        connection = with_one_send()
+        connection.say(CLIENT, framed(bytes.fromhex("414300000000")))
+        self.refuses("Malformed Packet", connection.finish())
+        self.refuses("Reject bit", started(reply=mpa_start(b"MPA ID Rep Frame", flags=0x70)).finish())
+
+    def test_counts_terminates(self):
+        connection = with_one_send()
+        # Layer DDP, untagged, no buffer; nothing of the message quoted.
+        connection.say(SERVER, untagged_fpdu(TERMINATE, bytes.fromhex("12020000"), 1, qn=2))
+        self.refuses("1 Terminate messages, expected 0", connection.finish())
+        self.check(connection, terminates=1)
+        self.check(connection, terminates=None)
+
+    def test_takes_a_connection_that_was_cut_only_when_told(self):
+        self.refuses("did not decode every byte", with_one_send())
+        self.check(with_one_send(), is_cut=True)
+        self.check(with_one_send().reset(CLIENT))
+
+
+class FileTest(CaptureTest):
+    def refuses(self, why):
+        with self.assertRaisesRegex(decode.DecodeError, why):
+            decode.check(self.path, SERVER[1])
+
+    def test_refuses_a_missing_file(self):
+        self.refuses("there is no such capture")
+
+    def test_refuses_a_capture_without_packets(self):
+        connection = Connection()
+        connection.packets.clear()
+        connection.write(self.path)
+        self.refuses("holds no packet")
+
+    def test_refuses_a_file_that_is_no_capture(self):
+        for content in (b"", b"this is not a capture at all\n"):
+            pathlib.Path(self.path).write_bytes(content)
+            self.refuses("tshark could not read|holds no packet")
+
+    def test_refuses_a_capture_that_is_cut_inside_a_packet(self):
+        with_one_send().finish().write(self.path)
+        os.truncate(self.path, os.path.getsize(self.path) - 5)
+        self.refuses("tshark could not read")
+
+    def test_says_that_tshark_is_missing(self):
+        with_one_send().finish().write(self.path)
+        with mock.patch.dict(os.environ, {"PATH": "/nowhere"}):
+            self.refuses("tshark is not installed.*apt-get install tshark")
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main(verbosity=2))
