@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What programs inside the guest set their scene with: siw, namespaces, veth, netem, captures, a meeting of two guests.
+
+    with scene.veth() as link, scene.siw(link.device), scene.siw_parameters(mpa_crc_required="Y"):
+        with scene.capture(link.device, scene.out() / "case.pcap"):
+            server = subprocess.Popen(["rping", "-s", "-a", link.address, ...])
+            subprocess.run(link.inside(["./our_client", link.address]), check=True, timeout=30)
+
+siw serves devices of the initial network namespace only, so siw has the near end of the pair and our program the far
+one, in a namespace of its own. For siw against siw both programs use link.address; that traffic is captured on `lo`.
+"""
+
+import array
+import contextlib
+import dataclasses
+import fcntl
+import os
+import pathlib
+import re
+import signal
+import socket
+import struct
+import subprocess
+import time
+
+STEP_SECONDS = 20
+CAPTURE_SECONDS = 10
+PARAMETERS = pathlib.Path("/sys/module/siw/parameters")
+
+
+class SceneError(Exception):
+    """The scene could not be set."""
+
+
+def require_guest():
+    """Refuses to touch a machine that is not the lab's."""
+    if os.environ.get("LAB") != "1":
+        raise SceneError("this runs in the lab's guest only: ./dev lab run")
+
+
+def out():
+    """The folder that the host keeps."""
+    return pathlib.Path(os.environ["LAB_OUT"])
+
+
+def step(*command):
+    """Runs one command of the scene; its output. SceneError says what failed."""
+    require_guest()
+    try:
+        done = subprocess.run([str(c) for c in command], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=STEP_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SceneError(f"{' '.join(map(str, command))}: {error}") from None
+    if done.returncode != 0:
+        raise SceneError(f"{' '.join(map(str, command))}: status {done.returncode}: {(done.stderr + done.stdout).strip()}")
+    return done.stdout
+
+
+def wait_until(is_true, what, seconds=STEP_SECONDS):
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        if time.monotonic() > deadline:
+            raise SceneError(f"{what}: not within {seconds:g} s")
+        time.sleep(0.02)
+
+
+# siw.
+
+@contextlib.contextmanager
+def siw(device, name=None):
+    """An RDMA device of siw's on a network device; the name of it."""
+    name = name or f"siw_{device}"
+    step("rdma", "link", "add", name, "type", "siw", "netdev", device)
+    try:
+        verbs = pathlib.Path("/sys/class/infiniband") / name / "ports/1/state"
+        wait_until(lambda: verbs.exists() and "ACTIVE" in verbs.read_text(encoding="ascii"), f"{name} is active")
+        yield name
+    finally:
+        step("rdma", "link", "delete", name)
+
+
+@contextlib.contextmanager
+def siw_parameters(**values):
+    """Sets siw's parameters (siw_edit.py lists them) for connections made in the block, then puts the old ones back."""
+    require_guest()
+    before = {}
+    try:
+        for name, value in values.items():
+            path = PARAMETERS / name
+            if not path.exists():
+                raise SceneError(f"siw has no parameter {name}; it has: {sorted(p.name for p in PARAMETERS.iterdir())}")
+            before[path] = path.read_text(encoding="ascii").strip()
+            path.write_text(str(value), encoding="ascii")
+        yield
+    finally:
+        for path, value in before.items():
+            path.write_text(value, encoding="ascii")
+
+
+# Namespaces, links.
+
+@dataclasses.dataclass
+class Link:
+    """A veth pair. Near end: initial namespace, `device`, `address`. Far end: namespace, far_device, far_address."""
+    namespace: str
+    device: str
+    far_device: str
+    address: str
+    far_address: str
+    address6: str
+    far_address6: str
+
+    def inside(self, command):
+        """`command` as it is run at the far end."""
+        return ["ip", "netns", "exec", self.namespace, *map(str, command)]
+
+
+@contextlib.contextmanager
+def veth(number=1, mtu=1500, has_offloads=False):
+    """Two ends of a cable, the far one in a namespace of its own. `number` tells several apart.
+
+    Without offloads a capture shows the segments and checksums that a wire would.
+    """
+    link = Link(f"far{number}", f"near{number}", f"far{number}", f"10.7.{number}.1", f"10.7.{number}.2",
+                f"fd07:{number}::1", f"fd07:{number}::2")
+    step("ip", "netns", "add", link.namespace)
+    try:
+        step("ip", "link", "add", link.device, "mtu", mtu, "type", "veth", "peer", "name", link.far_device, "mtu", mtu,
+             "netns", link.namespace)
+        for prefix, device, address, address6 in (
+                ([], link.device, link.address, link.address6),
+                (["-n", link.namespace], link.far_device, link.far_address, link.far_address6)):
+            step("ip", *prefix, "address", "add", f"{address}/24", "dev", device)
+            step("ip", *prefix, "address", "add", f"{address6}/64", "dev", device, "nodad")
+            step("ip", *prefix, "link", "set", device, "up")
+        step("ip", "-n", link.namespace, "link", "set", "lo", "up")
+        if not has_offloads:
+            switch_offloads_off(link.device)
+            step(*link.inside(["/usr/bin/python3", "-B", __file__, "offloads-off", link.far_device]))
+        yield link
+    finally:
+        step("ip", "netns", "delete", link.namespace)
+
+
+SIOCETHTOOL = 0x8946
+# ETHTOOL_STSO, SGSO, SGRO, STXCSUM: what makes a capture differ from a wire.
+OFFLOADS = (0x1f, 0x24, 0x2c, 0x17)
+
+
+def switch_offloads_off(device):
+    require_guest()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        for command in OFFLOADS:
+            value = array.array("I", [command, 0])
+            fcntl.ioctl(control, SIOCETHTOOL, struct.pack("=16sQ16x", device.encode(), value.buffer_info()[0]))
+
+
+@contextlib.contextmanager
+def netem(device, *how, namespace=None):
+    """What leaves `device` suffers: netem(link.device, "delay", "20ms", "loss", "1%")."""
+    where = ["-n", namespace] if namespace else []
+    step("tc", *where, "qdisc", "add", "dev", device, "root", "netem", *how)
+    try:
+        yield
+    finally:
+        step("tc", *where, "qdisc", "delete", "dev", device, "root")
+
+
+# Captures.
+
+DROPPED = re.compile(r"packets received/dropped on interface .*?: (\d+)/(\d+) \(pcap:(\d+)/dumpcap:(\d+)", re.IGNORECASE)
+
+
+@contextlib.contextmanager
+def capture(device, path, what="tcp"):
+    """Every packet of `device` that matches the filter `what` is in the file when the block has been left.
+
+    SceneError if dumpcap does not start, loses a packet, or (unless the block failed) captured nothing.
+    """
+    require_guest()
+    path = pathlib.Path(path)
+    path.unlink(missing_ok=True)
+    dumpcap = subprocess.Popen(["dumpcap", "-q", "-P", "-i", device, "-s", "0", "-B", "64", "-f", what, "-w", str(path)],
+                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        # With -P the header appears as soon as capturing has begun.
+        wait_until(lambda: dumpcap.poll() is not None or (path.exists() and path.stat().st_size > 0),
+                   "dumpcap starts", CAPTURE_SECONDS)
+        if dumpcap.poll() is not None:
+            raise SceneError(f"dumpcap ended at once: {dumpcap.communicate()[1].strip()}")
+        yield path
+        _wait_until_written(path)
+    finally:
+        dumpcap.send_signal(signal.SIGINT)
+        try:
+            messages = dumpcap.communicate(timeout=CAPTURE_SECONDS)[1]
+        except subprocess.TimeoutExpired:
+            dumpcap.kill()
+            messages = dumpcap.communicate()[1]
+    counts = DROPPED.search(messages)
+    if not counts:
+        raise SceneError(f"dumpcap did not say what it dropped: {messages.strip()}")
+    if any(int(n) for n in counts.groups()[1:]):
+        raise SceneError(f"the capture lost packets: {counts[0]}")
+    if int(counts[1]) == 0:
+        raise SceneError(f"the capture of {device} stayed empty: {path}")
+
+
+def _wait_until_written(path):
+    """Packets reach the file in batches; once it has not grown for a while, the last batch is there."""
+    size, since = -1, time.monotonic()
+    deadline = since + CAPTURE_SECONDS
+    while time.monotonic() < deadline and time.monotonic() - since < 0.5:
+        now = path.stat().st_size
+        if now != size:
+            size, since = now, time.monotonic()
+        time.sleep(0.05)
+
+
+# Two guests.
+
+def number():
+    """1 or 2 in a guest on a segment."""
+    return int(os.environ["LAB_GUEST"])
+
+
+def meet(what, seconds=60):
+    """Returns once both guests have come to `what`."""
+    require_guest()
+    for one in (number(), 3 - number()):
+        mark = out() / f".meet-{what}-{one}"
+        if one == number():
+            mark.touch()
+        else:
+            wait_until(mark.exists, f"guest {one} comes to {what}", seconds)
+
+
+if __name__ == "__main__":
+    import sys
+    if sys.argv[1:2] == ["offloads-off"] and len(sys.argv) == 3:
+        switch_offloads_off(sys.argv[2])
+    else:
+        sys.exit(__doc__)
