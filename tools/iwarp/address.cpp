@@ -3,6 +3,7 @@
 
 #include <netdb.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -32,6 +33,20 @@ Result<Address, Error> Address::resolve(const std::string& host, uint16_t port) 
   address.size = found->ai_addrlen;
   std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
   return address;
+}
+
+Address Address::of_peer(int fd) {
+  Address address{.size = sizeof(sockaddr_storage)};
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.size) != 0) return {};
+  return address;
+}
+
+std::string Address::to_text() const {
+  std::array<char, NI_MAXHOST> host;
+  std::array<char, NI_MAXSERV> port;
+  const int error = getnameinfo(get(), size, host.data(), host.size(), port.data(), port.size(),
+                                NI_NUMERICHOST | NI_NUMERICSERV);
+  return error == 0 ? std::string(host.data()) + " port " + port.data() : "an unknown address";
 }
 
 }  // namespace ddpsock::iwarp

@@ -21,6 +21,11 @@ struct Address {
   static Result<Address, Error> resolve(const std::string& host, uint16_t port);
 
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  // Of the other end of a connected socket; unknown (size 0) if it has gone.
+  static Address of_peer(int fd);
+
+  // "10.0.0.1 port 7174"
+  std::string to_text() const;
   int family() const { return storage.ss_family; }
 };
 

@@ -96,7 +96,7 @@ Status<Error> Endpoint::connect_once(const Address& to, const ConnectAttr& attr,
                                      const mpa::InitiatorConfig& config) {
   auto initiator = mpa::Initiator::start(config, base::now());
   if (!initiator) return fail_with(mpa::StartupFailure::of(initiator.error()));
-  auto fd = connect_tcp(to, base::now() + attr.tcp_timeout);
+  auto fd = connect_tcp(to, base::now() + attr.tcp_timeout, attr.source);
   if (!fd) return fail(fd.error());
   // Its timers count from here.
   engine::Handshake handshake(fd->get(), *mpa::Initiator::start(config, base::now()));

@@ -42,6 +42,7 @@ struct ConnectAttr {
   bool may_fall_back = true;
   mpa::InitiatorConfig startup{};
   Duration tcp_timeout = Duration::from_ms(10'000);
+  std::optional<Address> source = {};  // to connect from; port 0: any
 };
 
 class Endpoint {

@@ -133,6 +133,19 @@ TEST(Endpoint, SaysWhyThereIsNoConnection) {
   EXPECT_FALSE(Address::resolve("no.such.host.invalid", 1));
 }
 
+TEST(Endpoint, ConnectsFromTheSourceItIsTold) {
+  const Listener from = listener();
+  auto fd = connect_tcp(at(from), soon(), *Address::resolve("127.0.0.9", 0));
+  ASSERT_TRUE(fd) << fd.error().text;
+  Address own{.size = sizeof own.storage};
+  ASSERT_EQ(getsockname(fd->get(), reinterpret_cast<sockaddr*>(&own.storage), &own.size), 0);
+  EXPECT_TRUE(own.to_text().starts_with("127.0.0.9 port ")) << own.to_text();
+  EXPECT_EQ(at(from).to_text(), "127.0.0.1 port " + std::to_string(from.port()));
+  fd = connect_tcp(at(from), soon(), *Address::resolve("192.0.2.1", 0));
+  ASSERT_FALSE(fd);
+  EXPECT_EQ(fd.error().text, "binding the source address: Cannot assign requested address");
+}
+
 // A peer that knows revision 1 only closes on what it does not know.
 TEST(Endpoint, FallsBackToRevision1OnAFreshConnection) {
   Listener from = listener();

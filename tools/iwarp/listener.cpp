@@ -43,7 +43,7 @@ Result<Listener, Error> Listener::open(const Address& at) {
   return Listener(std::move(fd), port_of(bound));
 }
 
-Result<Incoming, Error> Listener::next(const mpa::ResponderConfig& config, Time deadline) {
+Result<base::UniqueFd, Error> Listener::take(Time deadline) {
   for (;;) {
     base::UniqueFd fd(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd.is_valid()) {
@@ -55,12 +55,22 @@ Result<Incoming, Error> Listener::next(const mpa::ResponderConfig& config, Time 
       continue;
     }
     set_no_delay(fd.get());
-    engine::Handshake handshake(fd.get(), mpa::Responder(config, base::now()));
-    if (run(handshake, fd.get()) != mpa::StartupState::kDeciding) {
-      return fail_with(handshake.failure());
-    }
-    return Incoming(std::move(fd), handshake);
+    return fd;
   }
+}
+
+Result<Incoming, Error> Listener::next(const mpa::ResponderConfig& config, Time deadline) {
+  auto fd = take(deadline);
+  if (!fd) return fail(fd.error());
+  return Incoming::hear(std::move(*fd), config);
+}
+
+Result<Incoming, Error> Incoming::hear(base::UniqueFd fd, const mpa::ResponderConfig& config) {
+  engine::Handshake handshake(fd.get(), mpa::Responder(config, base::now()));
+  if (run(handshake, fd.get()) != mpa::StartupState::kDeciding) {
+    return fail_with(handshake.failure());
+  }
+  return Incoming(std::move(fd), handshake);
 }
 
 Status<Error> Incoming::answer() {

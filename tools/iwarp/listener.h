@@ -15,6 +15,9 @@ namespace ddpsock::iwarp {
 // A peer that wants to connect. Destroying it closes the connection without an answer.
 class Incoming {
  public:
+  // Reads the Request of a connection that Listener::take() gave. One that says something else, or
+  // nothing for `config.timeouts`, is closed and an error.
+  static Result<Incoming, Error> hear(base::UniqueFd fd, const mpa::ResponderConfig& config);
   // The peer's Request; borrows from this.
   mpa::StartupFrame request() const { return handshake_.responder()->request(); }
   // Answers yes and starts the endpoint's queue pair. Post receives before.
@@ -23,7 +26,6 @@ class Incoming {
   Status<Error> reject(const mpa::PrivateData& private_data);
 
  private:
-  friend class Listener;
   Incoming(base::UniqueFd fd, const engine::Handshake& handshake)
       : fd_(std::move(fd)), handshake_(handshake) {}
   Status<Error> answer();
@@ -38,9 +40,10 @@ class Listener {
   // The port it listens on, also when 0 was asked for.
   uint16_t port() const { return port_; }
 
-  // The next peer that sends a Request. A connection that says something else, or nothing for
-  // `config.timeouts`, is closed and an error; the listener stays usable. Peers wait in the
-  // kernel's queue meanwhile: one connection is looked at a time.
+  // The next TCP connection, for Incoming::hear(), perhaps in a thread of its own.
+  Result<base::UniqueFd, Error> take(Time deadline);
+  // Both in one: the next peer that sends a Request. After an error the listener stays usable.
+  // Peers wait in the kernel's queue meanwhile: one connection is looked at a time.
   Result<Incoming, Error> next(const mpa::ResponderConfig& config, Time deadline);
 
  private:

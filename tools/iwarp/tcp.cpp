@@ -19,10 +19,14 @@ void set_no_delay(int fd) {
   base::sys.setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-Result<base::UniqueFd, Error> connect_tcp(const Address& to, Time deadline) {
+Result<base::UniqueFd, Error> connect_tcp(const Address& to, Time deadline,
+                                          const std::optional<Address>& source) {
   base::UniqueFd fd(base::sys.socket(to.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.is_valid()) return fail_with("making a socket", errno);
   set_no_delay(fd.get());
+  if (source && bind(fd.get(), source->get(), source->size) != 0) {
+    return fail_with("binding the source address", errno);
+  }
   if (base::sys.connect(fd.get(), to.get(), to.size) == 0) return fd;
   if (errno != EINPROGRESS && errno != EINTR) return fail_with("connecting", errno);
   if (!wait_for(fd.get(), POLLOUT, deadline)) return fail_with("connecting", ETIMEDOUT);

@@ -2,6 +2,8 @@
 #ifndef DDPSOCK_TOOLS_IWARP_TCP_H_
 #define DDPSOCK_TOOLS_IWARP_TCP_H_
 
+#include <optional>
+
 #include "base/clock.h"
 #include "base/fd.h"
 #include "tools/iwarp/address.h"
@@ -9,8 +11,9 @@
 namespace ddpsock::iwarp {
 
 // A connected TCP socket, non-blocking, with TCP_NODELAY: some peers want a start-up frame in one
-// segment.
-Result<base::UniqueFd, Error> connect_tcp(const Address& to, Time deadline);
+// segment. `source`: the address to connect from; port 0: any.
+Result<base::UniqueFd, Error> connect_tcp(const Address& to, Time deadline,
+                                          const std::optional<Address>& source = {});
 
 void set_no_delay(int fd);
 
