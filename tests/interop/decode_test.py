@@ -10,10 +10,11 @@ import unittest
 from unittest import mock
 
 import decode
-from sample_capture import (CLIENT, READ_REQUEST, READ_RESPONSE, REPLY, REQUEST, SERVER, TERMINATE, WRITE, Connection,
-                            framed, mpa_start, send_fpdu, tagged_fpdu, untagged_fpdu)
+from frames import (FLAG_CRC, FLAG_ENHANCED, FLAG_REJECT, MPA_KEYS, READ_RESPONSE, REPLY, REPLY_KEY, REQUEST, REQUEST_KEY,
+                    TERMINATE, WRITE, framed, mpa_start, read_request, send_fpdu, tagged_fpdu, untagged_fpdu)
+from sample_capture import CLIENT, SERVER, Connection
 
-CRC_OFF = 0x10  # flags: enhanced, nothing else
+REJECTION = mpa_start(REPLY_KEY, flags=FLAG_CRC | FLAG_REJECT | FLAG_ENHANCED)
 
 
 def started(request=REQUEST, reply=REPLY):
@@ -24,7 +25,7 @@ def started(request=REQUEST, reply=REPLY):
 
 
 def started_without_crc():
-    return started(*(mpa_start(key, flags=CRC_OFF) for key in (b"MPA ID Req Frame", b"MPA ID Rep Frame")))
+    return started(*(mpa_start(key, flags=FLAG_ENHANCED) for key in MPA_KEYS))
 
 
 def with_one_send():
@@ -61,7 +62,7 @@ class DecodeTest(CaptureTest):
 
     def test_names_and_counts_the_operations(self):
         connection = started()
-        connection.say(SERVER, untagged_fpdu(READ_REQUEST, bytes(28), 1, qn=1))
+        connection.say(SERVER, read_request(1, 150, 1, 0))
         connection.say(CLIENT, tagged_fpdu(READ_RESPONSE, b"a" * 100, is_last=False) +
                        tagged_fpdu(READ_RESPONSE, b"a" * 50, to=100))
         connection.say(SERVER, tagged_fpdu(WRITE, b"b" * 9))
@@ -75,7 +76,7 @@ class DecodeTest(CaptureTest):
         self.assertEqual(seen.to_server.largest_ulpdu, 114)
 
     def test_tells_what_start_up_said(self):
-        [seen] = self.decoded(started(mpa_start(b"MPA ID Req Frame", flags=CRC_OFF)).finish()).connections
+        [seen] = self.decoded(started(mpa_start(REQUEST_KEY, flags=FLAG_ENHANCED)).finish()).connections
         self.assertEqual((seen.to_server.revision, seen.to_server.has_crc_flag), (2, False))
         self.assertEqual((seen.to_client.revision, seen.to_client.has_crc_flag), (2, True))
 
@@ -124,7 +125,7 @@ class DecodeTest(CaptureTest):
         self.assertFalse(result.connections[0].is_accounted)
 
     def test_notices_a_rejecting_reply(self):
-        result = self.decoded(started(reply=mpa_start(b"MPA ID Rep Frame", flags=0x70)).finish())
+        result = self.decoded(started(reply=REJECTION).finish())
         self.assertFalse(result.connections[0].is_ddp)
         self.assertTrue(result.malformed)
 
@@ -167,14 +168,14 @@ class CheckTest(CaptureTest):
         self.refuses("1 connections, expected 2", with_one_send().finish(), connections=2)
 
     def test_refuses_a_rejected_connection(self):
-        self.refuses("did not come to DDP", started(reply=mpa_start(b"MPA ID Rep Frame", flags=0x70)).finish())
+        self.refuses("did not come to DDP", started(reply=REJECTION).finish())
 
     def test_refuses_frames_that_wireshark_calls_malformed(self):
         # An untagged segment that ends inside its DDP header, in a frame that is right by itself.
         connection = with_one_send()
         connection.say(CLIENT, framed(bytes.fromhex("414300000000")))
         self.refuses("Malformed Packet", connection.finish())
-        self.refuses("Reject bit", started(reply=mpa_start(b"MPA ID Rep Frame", flags=0x70)).finish())
+        self.refuses("Reject bit", started(reply=REJECTION).finish())
 
     def test_counts_terminates(self):
         connection = with_one_send()

@@ -7,45 +7,6 @@ CLIENT = (b"\x7f\x00\x00\x01", 50000)
 SERVER = (b"\x7f\x00\x00\x01", 47000)
 FIN, SYN, RST, PSH_ACK, ACK = 0x01, 0x02, 0x04, 0x18, 0x10
 LINKTYPE_RAW = 101
-WRITE, READ_REQUEST, READ_RESPONSE, SEND, TERMINATE = 0x0, 0x1, 0x2, 0x3, 0x7
-
-
-def crc32c(data):
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
-
-
-def mpa_start(key, flags=0x50, private_data=bytes.fromhex("80010001")):
-    return key + struct.pack(">BBH", flags, 2, len(private_data)) + private_data
-
-
-REQUEST = mpa_start(b"MPA ID Req Frame")
-REPLY = mpa_start(b"MPA ID Rep Frame")
-
-
-def framed(ulpdu, good_crc=True):
-    """One FPDU (RFC 5044 section 4.1)."""
-    octets = struct.pack(">H", len(ulpdu)) + ulpdu
-    octets += b"\0" * (-len(octets) % 4)
-    return octets + struct.pack("<I", crc32c(octets) ^ (0 if good_crc else 1))
-
-
-def untagged_fpdu(opcode, payload, msn, qn=0, good_crc=True):
-    """One untagged message in one FPDU (RFC 5041 section 4.3, RFC 5040 section 4)."""
-    return framed(struct.pack(">BBIIII", 0x41, 0x40 | opcode, 0, qn, msn, 0) + payload, good_crc)
-
-
-def tagged_fpdu(opcode, payload, to=0, is_last=True):
-    """One segment of a tagged message (RFC 5041 section 4.2)."""
-    return framed(struct.pack(">BBIQ", 0xC1 if is_last else 0x81, 0x40 | opcode, 7, to) + payload)
-
-
-def send_fpdu(payload, msn, good_crc=True):
-    return untagged_fpdu(SEND, payload, msn, good_crc=good_crc)
 
 
 class Connection:
