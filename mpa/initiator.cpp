@@ -83,10 +83,12 @@ void Initiator::conclude(const StartupFrame& reply, bool has_trailing_bytes) {
     failure = agree_on_rtr(*reply.enhanced, agreement);
     if (!failure) failure = agree_on_depths(*reply.enhanced, agreement);
   }
-  if (failure)
+  if (failure) {
+    failure->send_markers = reply.needs_markers;
     phase_ = *failure;
-  else
+  } else {
     phase_ = agreement;
+  }
 }
 
 // All that is said outside the enhanced words.
@@ -125,10 +127,12 @@ std::optional<StartupFailure> Initiator::agree_on_depths(const Enhanced& reply,
     if (reply.ord > std::max(config_.ird, config_.max_ird)) return insufficient;
     agreement.ird = reply.ord;
   }
-  agreement.ord = ord_to_ask(config_);
-  if (config_.ord != kNotNegotiated && reply.ird != kNotNegotiated)
-    agreement.ord = std::min(agreement.ord, reply.ird);
-  if (agreement.rtr == Rtr::kRead && agreement.ord == 0) return insufficient;
+  // Reads beyond what the peer serves would end the stream, also if we named no number ourselves.
+  agreement.ord = std::min(config_.ord, reply.ird);
+  if (agreement.rtr == Rtr::kRead) {
+    if (reply.ird == 0) return insufficient;
+    agreement.ord = std::max<uint16_t>(agreement.ord, 1);
+  }
   return std::nullopt;
 }
 

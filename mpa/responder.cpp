@@ -21,11 +21,11 @@ RtrSet set_of(Rtr rtr) {
           .has_read = rtr == Rtr::kRead};
 }
 
-// What we answer in one direction, given what the peer says of it. A direction that one side does
-// not negotiate stays out of it.
+// What we answer in one direction, given what the peer says of it. A direction that the peer does
+// not negotiate stays out of it; a number is answered by a number even if we have none, because
+// siw takes 0x3fff for one and terminates.
 uint16_t meet(uint16_t ours, uint16_t theirs) {
-  if (ours == kNotNegotiated || theirs == kNotNegotiated) return kNotNegotiated;
-  return std::min(ours, theirs);
+  return theirs == kNotNegotiated ? kNotNegotiated : std::min(ours, theirs);
 }
 
 Enhanced answer(const Enhanced& request, const Acceptance& acceptance, Rtr rtr) {
@@ -104,8 +104,10 @@ Status<StartupError> Responder::accept(const Acceptance& wanted, Time) {
                       .private_data = *PrivateData::from(request.private_data)};
   if (request.enhanced) {
     reply.enhanced = answer(*request.enhanced, acceptance, agreement.rtr);
-    if (reply.enhanced->ird != kNotNegotiated) agreement.ird = reply.enhanced->ird;
-    if (reply.enhanced->ord != kNotNegotiated) agreement.ord = reply.enhanced->ord;
+    const bool has_ird = acceptance.ird != kNotNegotiated && reply.enhanced->ird != kNotNegotiated;
+    if (has_ird) agreement.ird = reply.enhanced->ird;
+    // Reads beyond what the peer serves would end the stream, also if we named no number ourselves.
+    agreement.ord = std::min(acceptance.ord, request.enhanced->ird);
     if (agreement.rtr == Rtr::kRead) agreement.ird = std::max<uint16_t>(agreement.ird, 1);
   }
   const auto writer = StartupWriter::of(reply);
@@ -128,8 +130,12 @@ Status<StartupError> Responder::send_rejection(StartupError reason,
                      .is_rejected = true,
                      .enhanced = std::nullopt,
                      .private_data = private_data.bytes()};
-  if (request.enhanced)
-    reply.enhanced = {.is_peer_to_peer = request.enhanced->is_peer_to_peer, .rtr = {}};
+  // As if it were accepted: irdma looks at R only after it has found A, an RTR message it offered
+  // and depths that fit.
+  if (request.enhanced) {
+    const Acceptance nothing{.ird = 0, .ord = 0, .private_data = {}};
+    reply.enhanced = answer(*request.enhanced, nothing, rtr_for(request, config_));
+  }
   const auto writer = StartupWriter::of(reply);
   if (!writer) return fail(writer.error());
   phase_ = Sending{*writer, deadline(), StartupFailure::of(reason)};

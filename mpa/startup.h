@@ -54,6 +54,7 @@ struct StartupFailure {
   // Set if the stream is in FPDU mode all the same and a Terminate with this LLP/MPA code
   // (MPA_TERM_*) is to be sent before it is closed (RFC 6581 section 7).
   std::optional<uint8_t> term_code{};
+  bool send_markers = false;  // ... in which the peer needs Markers
   // The peer may well talk to a Request of revision 1, on a fresh connection. This one is to be
   // closed.
   bool can_retry_with_revision_1 = false;
@@ -64,6 +65,15 @@ struct StartupFailure {
     failure.error = error;
     failure.term_code = term_code;
     return failure;
+  }
+
+  // What to start a queue pair with for that Terminate and nothing else. A right CRC fits whatever
+  // would have been agreed. REQUIRES: term_code, which only an Initiator sets.
+  Agreement terminate_with() const {
+    Agreement agreement;
+    agreement.is_initiator = true;
+    agreement.send_markers = send_markers;
+    return agreement;
   }
 };
 

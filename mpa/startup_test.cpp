@@ -217,6 +217,14 @@ TEST(Startup, Trap8ReadRtrNeedsADepthOfOne) {
   EXPECT_EQ(initiator.agreement().ord, 1);
   EXPECT_EQ(responder.agreement().ird, 1);
 
+  // The ORD asked for a Read RTR is not kept if the peer chose another.
+  InitiatorConfig any = config;
+  any.rtr_offer.has_write = true;
+  const Initiator wrote = answered(
+      any, enhanced_reply({.is_peer_to_peer = true, .rtr = {.has_write = true}, .ird = 16}));
+  ASSERT_EQ(wrote.state(), StartupState::kAgreed);
+  EXPECT_EQ(wrote.agreement().ord, 0);
+
   const Initiator refused = answered(
       config, enhanced_reply({.is_peer_to_peer = true, .rtr = {.has_read = true}, .ird = 0}));
   ASSERT_EQ(refused.state(), StartupState::kFailed);
@@ -368,6 +376,40 @@ TEST(Startup, Trap6AReplyAboveTheRequestIsRefused) {
 
 // --- RTR.
 
+// Trap 7: irdma looks at R only after it has found A, an RTR message and depths to its liking.
+TEST(Startup, Trap7ARejectionCarriesWordsThatWouldDoForAnAcceptance) {
+  for (const bool has_write : {true, false}) {
+    const Enhanced asked{.is_peer_to_peer = true,
+                         .rtr = {.has_write = has_write, .has_read = true},
+                         .ird = 3,
+                         .ord = 5};
+    Responder responder = asking({}, request_with(asked));
+    ASSERT_TRUE(responder.reject({}, kStart));
+    const StartupFrame reply = parsed(take_output(responder), FrameKind::kReply);
+    EXPECT_TRUE(reply.is_rejected);
+    EXPECT_TRUE(reply.enhanced->is_peer_to_peer);
+    EXPECT_EQ(reply.enhanced->rtr, (RtrSet{.has_write = has_write, .has_read = !has_write}));
+    EXPECT_EQ(reply.enhanced->ird, has_write ? 0 : 1);
+    EXPECT_EQ(reply.enhanced->ord, 0);
+  }
+}
+
+TEST(Startup, Trap11TheTerminateOfAFailedStartHasTheMarkersThatThePeerNeeds) {
+  InitiatorConfig config;
+  config.is_peer_to_peer = true;
+  for (const bool needs_markers : {false, true}) {
+    StartupFrame reply = enhanced_reply({.is_peer_to_peer = true, .ird = 1, .ord = 1});
+    reply.needs_markers = needs_markers;
+    const Initiator initiator = answered(config, reply);
+    ASSERT_TRUE(initiator.failure().term_code);
+    const Agreement with = initiator.failure().terminate_with();
+    EXPECT_EQ(with.send_markers, needs_markers);
+    EXPECT_TRUE(with.is_initiator);
+    EXPECT_TRUE(with.has_crc);
+    EXPECT_EQ(with.rtr, Rtr::kNone);
+  }
+}
+
 // Trap 7: A is echoed, and exactly one bit is set, one of those offered.
 TEST(Startup, Trap7EveryRtrOfferAgainstEveryResponder) {
   for (unsigned offer = 0; offer < 8; ++offer) {
@@ -485,14 +527,26 @@ TEST(Startup, Trap5NotNegotiated) {
   EXPECT_EQ(responder.agreement().ird, 7);
   EXPECT_EQ(responder.agreement().ord, 9);
 
+  // One side only: what the peer serves still bounds what we issue, and the peer's numbers are
+  // answered with numbers (siw terminates at 0x3fff).
+  Responder silent = asking({}, request_with({.ird = 3, .ord = 5}));
+  ASSERT_TRUE(silent.accept({.ird = kNotNegotiated, .ord = kNotNegotiated}, kStart));
+  const StartupFrame numbers = parsed(take_output(silent), FrameKind::kReply);
+  EXPECT_EQ(numbers.enhanced->ird, 5);
+  EXPECT_EQ(numbers.enhanced->ord, 3);
+  EXPECT_EQ(silent.agreement().ird, kNotNegotiated);
+  EXPECT_EQ(silent.agreement().ord, 3);
+
   config.ird = 0xffff;
   config.ord = kNotNegotiated;
   Initiator open = *Initiator::start(config, kStart);
   const StartupFrame request = parsed(take_output(open), FrameKind::kRequest);
   EXPECT_EQ(request.enhanced->ird, kNotNegotiated);
   EXPECT_EQ(request.enhanced->ord, kNotNegotiated);
-  EXPECT_EQ(answered(config, enhanced_reply({.ird = 1, .ord = 9000})).state(),
-            StartupState::kAgreed);
+  const Initiator bounded = answered(config, enhanced_reply({.ird = 1, .ord = 9000}));
+  ASSERT_EQ(bounded.state(), StartupState::kAgreed);
+  EXPECT_EQ(bounded.agreement().ird, kNotNegotiated);
+  EXPECT_EQ(bounded.agreement().ord, 1);
 }
 
 // --- Private data.
