@@ -69,7 +69,10 @@ void Qp::start(const Start& start) {
   is_rtr_awaited_ = !start.is_initiator && start.rtr != Rtr::kNone;
   is_rtr_pending_ = start.is_initiator && start.rtr != Rtr::kNone;
 
-  const uint32_t requests = start.ird == 0 && start.rtr == Rtr::kRead ? 1 : start.ird;
+  // cxgb4 and irdma send a Read RTR also where revision 1 of MPA could agree on none.
+  const bool may_be_rtr =
+      start.rtr == Rtr::kRead || (!start.is_initiator && start.rtr == Rtr::kNone);
+  const uint32_t requests = start.ird == 0 && may_be_rtr ? 1 : start.ird;
   for (uint32_t i = 0; i < requests; ++i) post_request_buffer(i);
   ddp::ScatterList terminate;
   terminate.append(MutBytes(terminate_buffer_));

@@ -94,8 +94,9 @@ class Qp {
   bool has_memory() const;
 
   // kIdle -> kRts. The initiator sends its RTR frame first, if one was agreed; the responder sends
-  // nothing before it has received (RFC 5044 section 7.1.2). An agreed Read RTR raises an IRD or
-  // ORD of 0 to 1 for that frame alone. REQUIRES: ird <= max_ird, ord <= max_ord.
+  // nothing before it has received (RFC 5044 section 7.1.2). A Read RTR, agreed or (from the
+  // initiator, where nothing was agreed) not, raises an IRD or ORD of 0 to 1 for that frame alone.
+  // REQUIRES: ird <= max_ird, ord <= max_ord.
   void start(const Start& start);
 
   // Posting. The ranges lists are borrowed for the call. See Refusal for what the caller does about
@@ -264,6 +265,7 @@ class Qp {
   void end_if_drained();
   bool has_partial_receive() const;
   bool has_unanswerable_work() const;
+  bool has_unsendable_work() const { return !may_send_ && !sq_.is_empty(); }
   bool is_open() const { return state_ == QpState::kRts || state_ == QpState::kClosing; }
 
   QpAttr attr_;

@@ -24,6 +24,11 @@ bool is_aligned(MutBytes memory) {
   return reinterpret_cast<uintptr_t>(memory.data()) % RDMAP_ATOMIC_OPERAND_SIZE == 0;
 }
 
+bool is_read_of_nothing(Bytes body) {
+  const std::optional<ReadRequest> request = decode_read_request(body);
+  return request && request->length == 0;
+}
+
 }  // namespace
 
 void Qp::deliver_untagged(uint32_t qn) {
@@ -75,7 +80,13 @@ void Qp::deliver_receive(const ddp::Delivered& d) {
 
 void Qp::deliver_request(const ddp::Delivered& d) {
   const Bytes body = Bytes(request_buffer(d.cookie)).first(d.length);
-  if (opcode_of(d.rsvd_ulp.control) == Opcode::kReadRequest) {
+  const bool is_read = opcode_of(d.rsvd_ulp.control) == Opcode::kReadRequest;
+  // Without IRD the one buffer there is only for a Read RTR.
+  if (start_.ird == 0 && !(is_read && is_read_of_nothing(body))) {
+    fail_segment(TermCode::ddp(ddp::Error::kNoBuffer));
+    return;
+  }
+  if (is_read) {
     deliver_read_request(d, body);
   } else {
     deliver_atomic_request(d, body);

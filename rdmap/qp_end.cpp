@@ -183,7 +183,8 @@ void Qp::end(EndReason reason) {
 
 void Qp::on_llp_end(LlpEnd how) {
   if (state_ == QpState::kEnded) return;
-  const bool is_waiting = !reads_.is_empty() || has_partial_receive() || has_unanswerable_work();
+  const bool is_waiting = !reads_.is_empty() || has_partial_receive() || has_unanswerable_work() ||
+                          has_unsendable_work();
   if (how != LlpEnd::kFinBetween || !is_open() || is_waiting) {
     end(EndReason::kLlpLost);
     return;

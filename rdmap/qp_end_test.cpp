@@ -59,6 +59,17 @@ TEST(QpEnd, Trap33FinBetweenFpdusIsOrderlyAndLetsSendsFinish) {
   EXPECT_EQ(p.a.qp.terminate_info().reason, EndReason::kOrderly);
 }
 
+// The peer never sent the FPDU for which a responder waits, and now it cannot any more.
+TEST(QpEnd, Trap3FinBeforeTheFirstFpduFlushesTheRespondersSends) {
+  Endpoint b;
+  b.qp.start({false, Rtr::kNone, 4, 4});
+  b.send_text(1, "too early");
+  b.qp.on_llp_end(LlpEnd::kFinBetween);
+  EXPECT_EQ(b.qp.state(), QpState::kEnded);
+  EXPECT_EQ(b.qp.terminate_info().reason, EndReason::kLlpLost);
+  EXPECT_EQ(statuses(b.sends()), (S{kFlushed}));
+}
+
 TEST(QpEnd, Trap33FinInsideAnFpduIsALoss) {
   Pair p;
   p.a.output();

@@ -77,5 +77,38 @@ TEST(QpRtr, Trap8ASendThatIsNotEmptyIsNoRtrFrame) {
   EXPECT_EQ(b.receives().size(), 1u);
 }
 
+// cxgb4 and irdma after a start-up with revision 1, which cannot agree on an RTR message.
+TEST(QpRtr, Trap7AReadRtrThatNobodyAgreedOnIsServedWithoutIrd) {
+  Endpoint a;
+  Endpoint b;
+  a.qp.start({true, Rtr::kRead, 0, 0});
+  b.qp.start({false, Rtr::kNone, 0, 0});
+  const auto rtr = a.output();
+  for (const Ulpdu& u : rtr) EXPECT_FALSE(b.input(u));
+  const auto response = b.output();
+  ASSERT_EQ(response.size(), 1u);
+  EXPECT_FALSE(a.input(response[0]));
+  EXPECT_EQ(b.qp.state(), QpState::kRts);
+  Ulpdu again = rtr[0];
+  again[13] = 2;  // MSN
+  EXPECT_EQ(b.input(again), TermCode::ddp(ddp::Error::kNoBuffer)) << "once";
+}
+
+TEST(QpRtr, Trap8WithoutIrdThePlaceForARtrServesNoOtherRead) {
+  for (const Rtr rtr : {Rtr::kNone, Rtr::kRead}) {
+    Endpoint a;
+    Endpoint b;
+    std::vector<uint8_t> sink(8), source(8);
+    a.qp.start({true, Rtr::kNone, 1, 1});
+    b.qp.start({false, rtr, 0, 0});
+    a.send({.op = op::Read{a.reg(sink, kLocalWrite), 0, 8, b.reg(source, kRemoteRead), 0}});
+    const auto out = a.output();
+    ASSERT_EQ(out.size(), 1u);
+    b.input(out[0]);
+    EXPECT_EQ(b.qp.state(), QpState::kTerminate);
+    EXPECT_EQ(b.qp.terminate_info().terminate.code, TermCode::ddp(ddp::Error::kNoBuffer));
+  }
+}
+
 }  // namespace
 }  // namespace ddpsock::rdmap::test
