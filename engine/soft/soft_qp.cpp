@@ -19,6 +19,13 @@ size_t total(std::span<const MutBytes> ranges) {
   return n;
 }
 
+// What the core is to keep of an agreed IRD or ORD. It has room of its own for a Read RTR.
+uint32_t depth(const mpa::Agreement& agreed, uint16_t value, uint32_t most) {
+  if (value == mpa::kNotNegotiated) return most;
+  const bool is_for_rtr = agreed.rtr == mpa::Rtr::kRead && value == 1 && most == 0;
+  return is_for_rtr ? 0 : value;
+}
+
 // What the tap sees: the first `octets` of `ranges`.
 template <typename Range, typename Tell>
 void tell(std::span<const Range> ranges, size_t octets, const Tell& to_tap) {
@@ -61,8 +68,8 @@ Status<StartError> SoftQp::start(const Start& start) {
 
   const std::lock_guard lock(engine_.mutex());
   if (core_->state() != QpState::kIdle) return fail(StartError::kBadState);
-  const uint32_t ird = agreed.ird == mpa::kNotNegotiated ? max_ird_ : agreed.ird;
-  const uint32_t ord = agreed.ord == mpa::kNotNegotiated ? max_ord_ : agreed.ord;
+  const uint32_t ird = depth(agreed, agreed.ird, max_ird_);
+  const uint32_t ord = depth(agreed, agreed.ord, max_ord_);
   if (ird > max_ird_ || ord > max_ord_) return fail(StartError::kDepths);
   lower_ = start.lower;
   channel_ = std::move(*channel);

@@ -104,14 +104,14 @@ Status<Error> Endpoint::connect_once(const Address& to, const ConnectAttr& attr,
     return start(std::move(*fd), handshake.agreement());
   }
   const mpa::StartupFailure failure = handshake.failure();
-  if (failure.term_code) terminate(std::move(*fd), *failure.term_code);
+  if (failure.term_code) terminate(std::move(*fd), failure);
   return fail_with(failure);
 }
 
 // Start-up has failed at a point where the peer is in FPDU mode already (RFC 6581 section 7).
-void Endpoint::terminate(base::UniqueFd fd, uint8_t mpa_code) {
-  if (!start(std::move(fd), {.is_initiator = true})) return;
-  qp_->abort(rdmap::TermCode::mpa(mpa_code));
+void Endpoint::terminate(base::UniqueFd fd, const mpa::StartupFailure& failure) {
+  if (!start(std::move(fd), failure.terminate_with())) return;
+  qp_->abort(rdmap::TermCode::mpa(*failure.term_code));
   wait_for_end(base::now() + kTerminateTime);
 }
 

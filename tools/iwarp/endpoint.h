@@ -98,7 +98,7 @@ class Endpoint {
   explicit Endpoint(const EndpointAttr& attr) : attr_(attr) {}
   Status<Error> connect_once(const Address& to, const ConnectAttr& attr,
                              const mpa::InitiatorConfig& config);
-  void terminate(base::UniqueFd fd, uint8_t mpa_code);
+  void terminate(base::UniqueFd fd, const mpa::StartupFailure& failure);
   void wait(const engine::Need& need, Time deadline);
 
   EndpointAttr attr_;
