@@ -125,37 +125,46 @@ Status<Error> Endpoint::start(base::UniqueFd fd, const mpa::Agreement& agreement
   return {};
 }
 
-bool Endpoint::post(const engine::SendWr& work) {
-  const engine::Posted posted = qp_->send({&work, 1});
+uint32_t Endpoint::post(std::span<const engine::SendWr> work) {
+  const engine::Posted posted = qp_->send(work);
   refusal_ = posted.reason;
-  return posted.accepted == 1;
+  return posted.accepted;
 }
 
-bool Endpoint::post(const engine::RecvWr& work) {
-  const engine::Posted posted = qp_->recv({&work, 1});
+uint32_t Endpoint::post(std::span<const engine::RecvWr> work) {
+  const engine::Posted posted = qp_->recv(work);
   refusal_ = posted.reason;
-  return posted.accepted == 1;
+  return posted.accepted;
+}
+
+void Endpoint::advance(engine::Budget budget) {
+  need_ = qp_->advance(base::now(), budget);
+}
+
+uint32_t Endpoint::poll(std::span<engine::Completion> out) {
+  advance({});
+  return cq_->poll(out);
+}
+
+void Endpoint::rest(Time deadline) {
+  const bool is_asking = attr_.is_spinning && !need_.wants_writable;
+  if (is_asking || has_ended() || need_.deadline <= base::now()) return;
+  wait_for(fd_.get(), need_, deadline);
 }
 
 std::optional<engine::Completion> Endpoint::next_completion(Time deadline) {
   engine::Completion completion;
   if (cq_->poll({&completion, 1}) == 1) return completion;
   while (!has_ended()) {
-    const engine::Need need = qp_->advance(base::now(), {});
-    if (cq_->poll({&completion, 1}) == 1) return completion;
+    if (poll({&completion, 1}) == 1) return completion;
     if (base::now() >= deadline) return std::nullopt;
-    wait(need, deadline);
+    rest(deadline);
   }
   return std::nullopt;
 }
 
 void Endpoint::flush() {
-  qp_->advance(base::now(), {.may_be_readable = false});
-}
-
-void Endpoint::wait(const engine::Need& need, Time deadline) {
-  if (attr_.is_spinning || has_ended() || need.deadline <= base::now()) return;
-  wait_for(fd_.get(), need, deadline);
+  advance({.may_be_readable = false});
 }
 
 std::string Endpoint::describe_end() const {
@@ -182,10 +191,10 @@ bool Endpoint::close(Time deadline) {
 
 bool Endpoint::wait_for_end(Time deadline) {
   while (!has_ended()) {
-    const engine::Need need = qp_->advance(base::now(), {});
+    advance({});
     if (has_ended()) break;
     if (base::now() >= deadline) return false;
-    wait(need, deadline);
+    rest(deadline);
   }
   return true;
 }

@@ -70,9 +70,22 @@ class Endpoint {
   int fd() const { return fd_.get(); }
 
   // Posts one request. False: the queue pair refused it; refusal() tells why.
-  bool post(const engine::SendWr& work);
-  bool post(const engine::RecvWr& work);
+  bool post(const engine::SendWr& work) { return post(std::span(&work, 1)) == 1; }
+  bool post(const engine::RecvWr& work) { return post(std::span(&work, 1)) == 1; }
+  // Posts as many as the queue pair takes, from the front; how many. refusal(): why not the next.
+  uint32_t post(std::span<const engine::SendWr> work);
+  uint32_t post(std::span<const engine::RecvWr> work);
   engine::Refusal refusal() const { return refusal_; }
+
+  // For programs with many requests under way. Looks at the socket once, moves bytes both ways and
+  // gives out the oldest completions; how many. Never waits.
+  uint32_t poll(std::span<engine::Completion> out);
+  // Waits until poll() may have more to do, at most until the deadline. Returns at once when
+  // spinning, unless the socket takes no more bytes: asking it again and again would only keep the
+  // acknowledgements from it.
+  void rest(Time deadline);
+  // What rest() waits for, for those who wait for several connections.
+  const engine::Need& need() const { return need_; }
 
   // The oldest completion, waiting for it. Nothing: the deadline has passed, or the connection has
   // ended and all completions were given out (then has_ended()).
@@ -99,7 +112,7 @@ class Endpoint {
   Status<Error> connect_once(const Address& to, const ConnectAttr& attr,
                              const mpa::InitiatorConfig& config);
   void terminate(base::UniqueFd fd, const mpa::StartupFailure& failure);
-  void wait(const engine::Need& need, Time deadline);
+  void advance(engine::Budget budget);
 
   EndpointAttr attr_;
   // Destroyed in the reverse order, the queue pair first.
@@ -110,6 +123,7 @@ class Endpoint {
   std::unique_ptr<engine::Qp> qp_;
   mpa::Agreement agreement_;
   engine::Refusal refusal_ = engine::Refusal::kNone;
+  engine::Need need_;
 };
 
 }  // namespace ddpsock::iwarp

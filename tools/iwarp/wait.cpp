@@ -4,6 +4,8 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <array>
+#include <cassert>
 
 #include "base/sys.h"
 
@@ -12,24 +14,42 @@ namespace {
 
 // poll() counts milliseconds in an int, and a signal or a clock set wrong must not hide a deadline.
 constexpr int64_t kLongestPollMs = 1'000;
+constexpr size_t kMostWishes = 4;
 
-}  // namespace
-
-bool wait_for(int fd, short events, Time deadline) {
+bool wait_for(std::span<pollfd> entries, Time deadline) {
   for (;;) {
     const Duration left = deadline - base::now();
-    pollfd entry{.fd = fd, .events = events, .revents = 0};
     const int64_t ms =
         deadline == kNever ? kLongestPollMs : std::min(left.ceil_ms(), kLongestPollMs);
-    if (base::sys.poll(&entry, 1, static_cast<int>(ms)) != 0) return true;
+    if (base::sys.poll(entries.data(), entries.size(), static_cast<int>(ms)) != 0) return true;
     if (deadline != kNever && base::now() >= deadline) return false;
   }
 }
 
+short events_of(const engine::Need& need) {
+  return static_cast<short>((need.wants_readable ? POLLIN : 0) |
+                            (need.wants_writable ? POLLOUT : 0));
+}
+
+}  // namespace
+
+bool wait_for(int fd, short events, Time deadline) {
+  pollfd entry{.fd = fd, .events = events, .revents = 0};
+  return wait_for({&entry, 1}, deadline);
+}
+
 bool wait_for(int fd, const engine::Need& need, Time deadline) {
-  const short events =
-      static_cast<short>((need.wants_readable ? POLLIN : 0) | (need.wants_writable ? POLLOUT : 0));
-  return wait_for(fd, events, std::min(deadline, need.deadline));
+  return wait_for(fd, events_of(need), std::min(deadline, need.deadline));
+}
+
+bool wait_for_any(std::span<const Wish> wishes, Time deadline) {
+  assert(wishes.size() <= kMostWishes);
+  std::array<pollfd, kMostWishes> entries;
+  for (size_t i = 0; i < wishes.size(); ++i) {
+    entries[i] = {.fd = wishes[i].fd, .events = events_of(wishes[i].need), .revents = 0};
+    deadline = std::min(deadline, wishes[i].need.deadline);
+  }
+  return wait_for(std::span(entries).first(wishes.size()), deadline);
 }
 
 mpa::StartupState run(engine::Handshake& handshake, int fd) {

@@ -2,6 +2,8 @@
 #ifndef DDPSOCK_TOOLS_IWARP_WAIT_H_
 #define DDPSOCK_TOOLS_IWARP_WAIT_H_
 
+#include <span>
+
 #include "base/clock.h"
 #include "engine/user/handshake.h"
 #include "tools/iwarp/error.h"
@@ -14,6 +16,14 @@ bool wait_for(int fd, short events, Time deadline);
 
 // As wait_for(), for what `need` asks for, and at most to its own deadline.
 bool wait_for(int fd, const engine::Need& need, Time deadline);
+
+// What one connection waits for.
+struct Wish {
+  int fd;
+  engine::Need need;
+};
+// As wait_for(), until any of them has it; at most four.
+bool wait_for_any(std::span<const Wish> wishes, Time deadline);
 
 // Moves start-up frames until the handshake is agreed, has failed, or (a responder's) is to be
 // decided. The handshake's own timers bound it.

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "tools/perf/link.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+
+#include "tools/iwarp/wait.h"
+
+namespace ddpsock::perf {
+namespace {
+
+// perftest's own device offers no more, and the engine takes no more.
+constexpr uint16_t kMaxReads = 128;
+constexpr uint32_t kControlDepth = 4;
+constexpr Duration kCloseTime = Duration::from_ms(2'000);
+// perftest's server listens again for the data connection only after it has asked for it.
+constexpr Duration kRetryTime = Duration::from_ms(5'000);
+constexpr timespec kRetryPause{.tv_sec = 0, .tv_nsec = 20'000'000};
+// While spinning: looks at the clock, and at the control connection, once in so many.
+constexpr uint32_t kSpinsPerLook = 64;
+
+}  // namespace
+
+Result<std::unique_ptr<Link>, Error> Link::open(const Test& test, iwarp::Listener* listener) {
+  std::unique_ptr<Link> link(new Link(test, listener));
+  if (const auto opened = link->open_control(); !opened) return fail(opened.error());
+  return link;
+}
+
+Status<Error> Link::open_control() {
+  auto made = Endpoint::make({.send_depth = kControlDepth,
+                              .recv_depth = kControlDepth,
+                              .max_ird = kMaxReads,
+                              .max_ord = kMaxReads});
+  if (!made) return fail(made.error());
+  control_ = std::move(*made);
+  if (const auto posted = post_control_receive(); !posted) return posted;
+  return test_.is_client() ? connect(*control_, 0, false) : accept(*control_, 0, test_.client_wait);
+}
+
+Status<Error> Link::open_data() {
+  auto made = Endpoint::make({.send_depth = test_.send_depth,
+                              .recv_depth = test_.receive_depth,
+                              .max_ird = kMaxReads,
+                              .max_ord = kMaxReads,
+                              .max_ulpdu = test_.max_ulpdu,
+                              .is_spinning = is_spinning()});
+  if (!made) return fail(made.error());
+  const auto connected = test_.is_client() ? connect(**made, test_.reads, true)
+                                           : accept(**made, test_.reads, test_.patience);
+  if (!connected) return connected;
+  data_ = std::move(*made);
+  return {};
+}
+
+Status<Error> Link::connect(Endpoint& endpoint, uint16_t reads, bool may_be_early) {
+  const auto address = iwarp::Address::resolve(test_.host, test_.port);
+  if (!address) return fail(address.error());
+  iwarp::ConnectAttr attr;
+  attr.startup.wants_crc = test_.wants_crc;
+  // Some RNICs talk to nobody who does not offer this.
+  attr.startup.is_peer_to_peer = true;
+  attr.startup.ird = std::max<uint16_t>(reads, 1);
+  attr.startup.ord = reads;
+  attr.startup.timeouts = {.request = test_.patience, .reply = test_.patience};
+  attr.tcp_timeout = test_.patience;
+  const Time give_up = base::now() + kRetryTime;
+  for (;;) {
+    const auto connected = endpoint.connect(*address, attr);
+    if (connected || !may_be_early || connected.error().startup || base::now() >= give_up) {
+      return connected;
+    }
+    nanosleep(&kRetryPause, nullptr);
+  }
+}
+
+Status<Error> Link::accept(Endpoint& endpoint, uint16_t reads, Duration wait) {
+  const Time deadline = base::now() + wait;
+  const mpa::ResponderConfig config{
+      .wants_crc = test_.wants_crc,
+      .timeouts = {.request = test_.patience, .reply = test_.patience}};
+  for (;;) {
+    auto incoming = listener_->next(config, deadline);
+    if (incoming) {
+      // A Read of no bytes may be what makes the connection ready.
+      return incoming->accept(endpoint, {.ird = std::max<uint16_t>(reads, 1), .ord = reads});
+    }
+    // Something that is no iWARP peer: the next one may be.
+    if (!incoming.error().startup || base::now() >= deadline) return fail(incoming.error());
+    std::fprintf(stderr, "ddp-perf: turned away: %s\n", incoming.error().text.c_str());
+  }
+}
+
+Status<Error> Link::post_control_receive() {
+  const MutBytes room(control_buffer_);
+  if (control_->post(engine::RecvWr{.buffer = {&room, 1}})) return {};
+  return fail_with("control connection: " + control_->describe_end());
+}
+
+Status<Error> Link::exchange(Bytes mine, MutBytes theirs) {
+  const int fds[] = {control_->fd(), data_ ? data_->fd() : -1};
+  patience_.renew(fds);
+  if (test_.is_client()) {
+    if (const auto sent = send_control(mine); !sent) return sent;
+    return receive_control(theirs);
+  }
+  if (const auto received = receive_control(theirs); !received) return received;
+  return send_control(mine);
+}
+
+Status<Error> Link::send_control(Bytes message) {
+  const engine::SendWr work{
+      .op = engine::op::Send{.payload = {&message, 1}}, .is_signalled = false, .is_inline = true};
+  if (!control_->post(work)) {
+    return fail_with("control connection: " + control_->describe_end());
+  }
+  control_->flush();
+  return {};
+}
+
+Status<Error> Link::receive_control(MutBytes message) {
+  for (;;) {
+    engine::Completion completion;
+    if (control_->poll({&completion, 1}) == 1) {
+      if (completion.status != engine::WorkStatus::kOk) break;
+      if (completion.length != message.size()) {
+        return fail_with("the peer's control message has " + std::to_string(completion.length) +
+                         " bytes where " + std::to_string(message.size()) +
+                         " were expected: does it run the same test with the same options?");
+      }
+      std::copy_n(control_buffer_.begin(), message.size(), message.begin());
+      return post_control_receive();
+    }
+    if (control_->has_ended()) break;
+    if (const auto served = serve_data(); !served) return served;
+    if (!patience_.lasts()) return fail_with("control connection: the peer is silent");
+  }
+  return fail_with("control connection: " + control_->describe_end());
+}
+
+// One round of waiting for the control connection.
+Status<Error> Link::serve_data() {
+  const bool has_ended = data_ && data_->has_ended();
+  if (has_ended && !is_end_expected_) {
+    return fail_with("data connection: " + data_->describe_end());
+  }
+  if (!data_ || has_ended) {
+    control_->rest(patience_.deadline());
+    return {};
+  }
+  for (uint32_t i = 0; i < kSpinsPerLook; ++i) {
+    engine::Completion completion;
+    const bool is_early = data_->poll({&completion, 1}) == 1 &&
+                          completion.kind == engine::WorkKind::kReceive &&
+                          completion.status == engine::WorkStatus::kOk;
+    if (is_early) return fail_with("the peer sent a message before both ends were ready");
+    if (data_->has_ended()) break;
+    if (is_spinning() && !data_->need().wants_writable) continue;
+    const iwarp::Wish wishes[] = {{control_->fd(), control_->need()}, {data_->fd(), data_->need()}};
+    iwarp::wait_for_any(wishes, patience_.deadline());
+    break;
+  }
+  return {};
+}
+
+void Link::renew_patience() {
+  const int fd = data_->fd();
+  patience_.renew({&fd, 1});
+}
+
+Status<Error> Link::rest() {
+  if (data_->has_ended()) return fail_with("data connection: " + data_->describe_end());
+  data_->rest(patience_.deadline());
+  if (is_spinning() && ++rests_ % kSpinsPerLook != 0) return {};
+  if (!patience_.lasts()) return fail_with("data connection: the peer is silent");
+  return {};
+}
+
+void Link::close() {
+  if (data_) data_->close(base::now() + kCloseTime);
+  control_->close(base::now() + kCloseTime);
+}
+
+}  // namespace ddpsock::perf

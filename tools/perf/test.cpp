@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "tools/perf/test.h"
+
+namespace ddpsock::perf {
+
+const char* to_text(Verb verb) {
+  switch (verb) {
+    case Verb::kSend:
+      return "send";
+    case Verb::kWrite:
+      return "write";
+    case Verb::kRead:
+      return "read";
+  }
+  return "?";
+}
+
+std::string to_text(const Test& test) {
+  return std::string(to_text(test.verb)) + (test.metric == Metric::kLatency ? "-lat" : "-bw");
+}
+
+}  // namespace ddpsock::perf
