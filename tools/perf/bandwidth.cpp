@@ -16,12 +16,14 @@ class Sender {
  public:
   Sender(Session& session, uint32_t size)
       : session_(session), payload_(session.buffers.own().first(size)) {
-    const uint32_t depth = session.test.send_depth;
+    const uint32_t depth = session.plan.send_depth;
     signal_every_ = std::clamp(depth / 4, 1u, kSignalEvery);
     batch_.fill(session.request(payload_, false));
   }
 
-  bool is_done() const { return completed_ == session_.test.iterations; }
+  bool is_done() const { return completed_ == session_.plan.iterations; }
+
+  bool may_post() const { return room() != 0; }
 
   // Posts what may be posted now.
   Status<Error> post() {
@@ -36,30 +38,30 @@ class Sender {
 
   void completed(uint32_t completions) {
     for (; completions != 0; --completions) {
-      completed_ = std::min(completed_ + signal_every_, session_.test.iterations);
+      completed_ = std::min(completed_ + signal_every_, session_.plan.iterations);
     }
   }
 
  private:
   bool is_signalled(uint32_t index) const {
-    return (index + 1) % signal_every_ == 0 || index + 1 == session_.test.iterations;
+    return (index + 1) % signal_every_ == 0 || index + 1 == session_.plan.iterations;
   }
 
   uint32_t room() const {
-    const Test& test = session_.test;
-    const uint32_t left = test.iterations - posted_;
-    const uint32_t queue = test.send_depth - (posted_ - completed_);
+    const Plan& plan = session_.plan;
+    const uint32_t left = plan.iterations - posted_;
+    const uint32_t queue = plan.send_depth - (posted_ - completed_);
     return std::min({left, queue, window()});
   }
 
   // A Send that finds no receive would end the connection: the peer's credit is counted.
   uint32_t window() const {
-    const Test& test = session_.test;
-    if (test.verb != Verb::kSend) return test.send_depth;
+    const Plan& plan = session_.plan;
+    if (plan.verb != Verb::kSend) return plan.send_depth;
     // More than was sent is what the size before left there.
     const uint32_t credit = session_.buffers.credit();
     const uint32_t in_flight = posted_ - (credit <= posted_ ? credit : 0);
-    return test.receive_depth - 1 - std::min(in_flight, test.receive_depth - 1);
+    return plan.receive_depth - 1 - std::min(in_flight, plan.receive_depth - 1);
   }
 
   Session& session_;
@@ -73,12 +75,13 @@ class Sender {
 // The end that takes Sends: gives the receives back, and tells the sender in thirds of the queue.
 class Receiver {
  public:
-  Receiver(Session& session, uint32_t size) : session_(session), size_(size) {}
+  Receiver(Session& session, uint32_t size)
+      : session_(session), size_(size), posted_(session.plan.receive_depth) {}
 
-  bool is_done() const { return received_ == session_.test.iterations; }
+  bool is_done() const { return received_ == session_.plan.iterations; }
 
   Status<Error> take(std::span<const engine::Completion> completions) {
-    const Test& test = session_.test;
+    const Plan& plan = session_.plan;
     uint32_t credit = 0;
     for (const engine::Completion& c : completions) {
       if (c.kind != engine::WorkKind::kReceive) continue;
@@ -88,19 +91,16 @@ class Receiver {
       }
       ++received_;
       // The very counts at which perftest does it.
-      if (received_ % test.receive_depth % (test.receive_depth / 3) == 0) credit = received_;
+      if (received_ % plan.receive_depth % (plan.receive_depth / 3) == 0) credit = received_;
     }
-    const uint32_t posted = std::min(received_ + test.receive_depth, test.iterations);
-    if (const auto done = session_.post_receives(posted - posted_beyond(), size_); !done) {
-      return done;
-    }
-    reposted_ = posted;
+    // As many receives in all as messages.
+    const uint32_t posted = std::min(received_ + plan.receive_depth, plan.iterations);
+    if (const auto done = session_.post_receives(posted - posted_, size_); !done) return done;
+    posted_ = posted;
     return credit != 0 ? give(credit) : Status<Error>{};
   }
 
  private:
-  uint32_t posted_beyond() const { return std::max(reposted_, session_.test.receive_depth); }
-
   Status<Error> give(uint32_t credit) {
     const Bytes word(reinterpret_cast<const uint8_t*>(&credit), sizeof credit);
     const engine::SendWr work{.op = engine::op::Write{.payload = {&word, 1},
@@ -116,7 +116,7 @@ class Receiver {
   Session& session_;
   uint32_t size_;
   uint32_t received_ = 0;
-  uint32_t reposted_ = 0;
+  uint32_t posted_;
 };
 
 }  // namespace
@@ -131,7 +131,7 @@ Result<Duration, Error> send_stream(Session& session, uint32_t size) {
     const auto n = session.poll(completions);
     if (!n) return fail(n.error());
     sender.completed(*n);
-    if (*n != 0) continue;
+    if (sender.may_post() || sender.is_done()) continue;
     if (const auto rested = session.link.rest(); !rested) return fail(rested.error());
   }
   return base::now() - start;

@@ -14,7 +14,7 @@ class Player {
   }
 
   Status<Error> serve() {
-    if (session_.test.verb == Verb::kWrite) own_.back() = static_cast<uint8_t>(++served_);
+    if (session_.plan.verb == Verb::kWrite) own_.back() = static_cast<uint8_t>(++served_);
     if (const auto posted = session_.post(session_.request(payload_, false)); !posted) {
       return posted;
     }
@@ -25,7 +25,7 @@ class Player {
   Status<Error> await() {
     session_.link.renew_patience();
     ++awaited_;
-    return session_.test.verb == Verb::kWrite ? await_byte() : await_message();
+    return session_.plan.verb == Verb::kWrite ? await_byte() : await_message();
   }
 
  private:
@@ -46,8 +46,8 @@ class Player {
                        " bytes where " + std::to_string(payload_.size()) + " were expected");
     }
     // As many receives in all as messages.
-    const Test& test = session_.test;
-    if (awaited_ + test.receive_depth > test.iterations) return {};
+    const Plan& plan = session_.plan;
+    if (awaited_ + plan.receive_depth > plan.iterations) return {};
     return session_.post_receives(1, static_cast<uint32_t>(payload_.size()));
   }
 
@@ -63,14 +63,15 @@ class Player {
 
 Result<Posted, Error> ping_pong(Session& session, uint32_t size) {
   Player player(session, size);
-  Posted posted(session.test.iterations);
+  const bool is_first = session.plan.is_client() == (session.plan.verb == Verb::kSend);
+  Posted posted(session.plan.iterations);
   for (Time& at : posted) {
-    if (!session.test.is_client()) {
+    if (!is_first) {
       if (const auto came = player.await(); !came) return fail(came.error());
     }
     at = base::now();
     if (const auto served = player.serve(); !served) return fail(served.error());
-    if (session.test.is_client()) {
+    if (is_first) {
       if (const auto came = player.await(); !came) return fail(came.error());
     }
   }
@@ -79,7 +80,7 @@ Result<Posted, Error> ping_pong(Session& session, uint32_t size) {
 
 Result<Posted, Error> read_latency(Session& session, uint32_t size) {
   const Bytes payload = session.buffers.own().first(size);
-  Posted posted(session.test.iterations);
+  Posted posted(session.plan.iterations);
   for (Time& at : posted) {
     session.link.renew_patience();
     at = base::now();

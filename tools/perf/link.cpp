@@ -24,8 +24,8 @@ constexpr uint32_t kSpinsPerLook = 64;
 
 }  // namespace
 
-Result<std::unique_ptr<Link>, Error> Link::open(const Test& test, iwarp::Listener* listener) {
-  std::unique_ptr<Link> link(new Link(test, listener));
+Result<std::unique_ptr<Link>, Error> Link::open(const Plan& plan, iwarp::Listener* listener) {
+  std::unique_ptr<Link> link(new Link(plan, listener));
   if (const auto opened = link->open_control(); !opened) return fail(opened.error());
   return link;
 }
@@ -38,35 +38,35 @@ Status<Error> Link::open_control() {
   if (!made) return fail(made.error());
   control_ = std::move(*made);
   if (const auto posted = post_control_receive(); !posted) return posted;
-  return test_.is_client() ? connect(*control_, 0, false) : accept(*control_, 0, test_.client_wait);
+  return plan_.is_client() ? connect(*control_, 0, false) : accept(*control_, 0, plan_.client_wait);
 }
 
 Status<Error> Link::open_data() {
-  auto made = Endpoint::make({.send_depth = test_.send_depth,
-                              .recv_depth = test_.receive_depth,
+  auto made = Endpoint::make({.send_depth = plan_.send_depth,
+                              .recv_depth = plan_.receive_depth,
                               .max_ird = kMaxReads,
                               .max_ord = kMaxReads,
-                              .max_ulpdu = test_.max_ulpdu,
+                              .max_ulpdu = plan_.max_ulpdu,
                               .is_spinning = is_spinning()});
   if (!made) return fail(made.error());
-  const auto connected = test_.is_client() ? connect(**made, test_.reads, true)
-                                           : accept(**made, test_.reads, test_.patience);
+  const auto connected = plan_.is_client() ? connect(**made, plan_.reads, true)
+                                           : accept(**made, plan_.reads, plan_.patience);
   if (!connected) return connected;
   data_ = std::move(*made);
   return {};
 }
 
 Status<Error> Link::connect(Endpoint& endpoint, uint16_t reads, bool may_be_early) {
-  const auto address = iwarp::Address::resolve(test_.host, test_.port);
+  const auto address = iwarp::Address::resolve(plan_.host, plan_.port);
   if (!address) return fail(address.error());
   iwarp::ConnectAttr attr;
-  attr.startup.wants_crc = test_.wants_crc;
+  attr.startup.wants_crc = plan_.wants_crc;
   // Some RNICs talk to nobody who does not offer this.
   attr.startup.is_peer_to_peer = true;
   attr.startup.ird = std::max<uint16_t>(reads, 1);
   attr.startup.ord = reads;
-  attr.startup.timeouts = {.request = test_.patience, .reply = test_.patience};
-  attr.tcp_timeout = test_.patience;
+  attr.startup.timeouts = {.request = plan_.patience, .reply = plan_.patience};
+  attr.tcp_timeout = plan_.patience;
   const Time give_up = base::now() + kRetryTime;
   for (;;) {
     const auto connected = endpoint.connect(*address, attr);
@@ -80,8 +80,8 @@ Status<Error> Link::connect(Endpoint& endpoint, uint16_t reads, bool may_be_earl
 Status<Error> Link::accept(Endpoint& endpoint, uint16_t reads, Duration wait) {
   const Time deadline = base::now() + wait;
   const mpa::ResponderConfig config{
-      .wants_crc = test_.wants_crc,
-      .timeouts = {.request = test_.patience, .reply = test_.patience}};
+      .wants_crc = plan_.wants_crc,
+      .timeouts = {.request = plan_.patience, .reply = plan_.patience}};
   for (;;) {
     auto incoming = listener_->next(config, deadline);
     if (incoming) {
@@ -103,7 +103,7 @@ Status<Error> Link::post_control_receive() {
 Status<Error> Link::exchange(Bytes mine, MutBytes theirs) {
   const int fds[] = {control_->fd(), data_ ? data_->fd() : -1};
   patience_.renew(fds);
-  if (test_.is_client()) {
+  if (plan_.is_client()) {
     if (const auto sent = send_control(mine); !sent) return sent;
     return receive_control(theirs);
   }

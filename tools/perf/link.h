@@ -11,7 +11,7 @@
 #include "tools/iwarp/listener.h"
 #include "tools/perf/exchange.h"
 #include "tools/perf/patience.h"
-#include "tools/perf/test.h"
+#include "tools/perf/plan.h"
 
 namespace ddpsock::perf {
 
@@ -23,7 +23,7 @@ class Link {
  public:
   // Connects the control connection, or waits for it on `listener`, which a client has not. Both
   // outlive the link.
-  static Result<std::unique_ptr<Link>, Error> open(const Test& test, iwarp::Listener* listener);
+  static Result<std::unique_ptr<Link>, Error> open(const Plan& plan, iwarp::Listener* listener);
 
   // One message each way, of the same length, at most kMaxExchangeSize: the client's comes first.
   // The data connection is served meanwhile. Also an error: a message of another length.
@@ -37,7 +37,7 @@ class Link {
   // A wait on the data connection begins.
   void renew_patience();
   // After a poll() of data() that brought nothing: waits for more. Error: the connection has ended,
-  // or nothing moved for Test::patience.
+  // or nothing moved for Plan::patience.
   Status<Error> rest();
 
   // The last messages are under way: from here on the peer may end the data connection.
@@ -46,8 +46,8 @@ class Link {
   void close();
 
  private:
-  Link(const Test& test, iwarp::Listener* listener)
-      : test_(test), patience_(test.patience), listener_(listener) {}
+  Link(const Plan& plan, iwarp::Listener* listener)
+      : plan_(plan), patience_(plan.patience), listener_(listener) {}
   Status<Error> open_control();
   // `reads`: outstanding ones either way. `may_be_early`: the peer is there but perhaps does not
   // listen again yet.
@@ -57,9 +57,9 @@ class Link {
   Status<Error> send_control(Bytes message);
   Status<Error> receive_control(MutBytes message);
   Status<Error> serve_data();
-  bool is_spinning() const { return !test_.is_sleeping; }
+  bool is_spinning() const { return !plan_.is_sleeping; }
 
-  const Test& test_;
+  const Plan& plan_;
   Patience patience_;
   iwarp::Listener* listener_;
   std::array<uint8_t, kMaxExchangeSize> control_buffer_{};

@@ -40,75 +40,75 @@ constexpr Command kCommands[] = {
     {"read-bw", "many Reads at a time, as ib_read_bw", Verb::kRead, Metric::kBandwidth},
 };
 
-void declare(CLI::App& app, Test& test, Values& values) {
-  app.add_option("HOST", test.host, "the server; without it this end is the server");
-  app.add_option("-p,--port", test.port, "TCP port (18515)");
+void declare(CLI::App& app, Plan& plan, Values& values) {
+  app.add_option("HOST", plan.host, "the server; without it this end is the server");
+  app.add_option("-p,--port", plan.port, "TCP port (18515)");
   auto* size = app.add_option("-s,--size", values.size, "bytes of a message")
                    ->check(CLI::Range(1u, kMaxSize));
-  app.add_flag("-a,--all", test.is_sweep, "all sizes from 2 to 2^23")->excludes(size);
-  app.add_option("-n,--iters", test.iterations, "messages of each size")
+  app.add_flag("-a,--all", plan.is_sweep, "all sizes from 2 to 2^23")->excludes(size);
+  app.add_option("-n,--iters", plan.iterations, "messages of each size")
       ->check(CLI::Range(kMinIterations, kMaxIterations));
-  app.add_option("-t,--tx-depth", test.send_depth, "requests under way")
+  app.add_option("-t,--tx-depth", plan.send_depth, "requests under way")
       ->check(CLI::Range(1u, kMaxDepth));
-  app.add_option("-r,--rx-depth", test.receive_depth, "receives posted (send tests)")
+  app.add_option("-r,--rx-depth", plan.receive_depth, "receives posted (send tests)")
       ->check(CLI::Range(kMinReceiveDepth, kMaxDepth));
-  app.add_option("-o,--outs", test.reads, "outstanding Reads (read tests)")
+  app.add_option("-o,--outs", plan.reads, "outstanding Reads (read tests)")
       ->check(CLI::Range(uint16_t{1}, kMaxReads));
-  app.add_flag("-e,--events", test.is_sleeping, "sleep while waiting, do not spin");
+  app.add_flag("-e,--events", plan.is_sleeping, "sleep while waiting, do not spin");
   app.add_flag("--no-crc", values.is_without_crc, "no CRCs, if the peer agrees");
-  app.add_option("--max-ulpdu", test.max_ulpdu,
+  app.add_option("--max-ulpdu", plan.max_ulpdu,
                  "largest ULPDU to send, for peers known to take it (one TCP segment's worth)")
       ->check(CLI::Range(128u, kMaxUlpdu));
-  app.add_flag("--json", test.is_json, "one JSON object a line instead of a table");
+  app.add_flag("--json", plan.is_json, "one JSON object a line instead of a table");
   app.add_option("--timeout", values.timeout_s, "seconds that the peer may be silent (30)")
       ->check(CLI::Range(1u, 3600u));
   app.add_option("--wait", values.wait_s, "seconds that a server waits for its client (600)")
       ->check(CLI::Range(1u, 86400u));
 }
 
-void complete(Test& test, const Values& values) {
-  const bool is_latency = test.metric == Metric::kLatency;
-  if (test.is_sweep) {
-    for (int power = 1; power <= kLastPower; ++power) test.sizes.push_back(1u << power);
+void complete(Plan& plan, const Values& values) {
+  const bool is_latency = plan.metric == Metric::kLatency;
+  if (plan.is_sweep) {
+    for (int power = 1; power <= kLastPower; ++power) plan.sizes.push_back(1u << power);
   } else if (values.size != 0) {
-    test.sizes = {values.size};
+    plan.sizes = {values.size};
   } else {
-    test.sizes = {is_latency ? kDefaultLatencySize : kDefaultBandwidthSize};
+    plan.sizes = {is_latency ? kDefaultLatencySize : kDefaultBandwidthSize};
   }
-  if (test.iterations == 0) {
-    test.iterations =
-        test.is(Verb::kWrite, Metric::kBandwidth) ? kDefaultWrites : kDefaultIterations;
+  if (plan.iterations == 0) {
+    plan.iterations =
+        plan.is(Verb::kWrite, Metric::kBandwidth) ? kDefaultWrites : kDefaultIterations;
   }
-  if (test.send_depth == 0) test.send_depth = kDefaultSendDepth;
-  if (test.receive_depth == 0) test.receive_depth = kDefaultReceiveDepth;
+  if (plan.send_depth == 0) plan.send_depth = kDefaultSendDepth;
+  if (plan.receive_depth == 0) plan.receive_depth = kDefaultReceiveDepth;
   // As perftest lowers them: with fewer messages than receives both ends count the same thirds.
-  test.send_depth = std::min(test.send_depth, test.iterations);
-  test.receive_depth = std::min(test.receive_depth, test.iterations);
-  if (test.verb == Verb::kRead && test.reads == 0) test.reads = kMaxReads;
-  if (test.verb != Verb::kRead) test.reads = 0;
-  test.wants_crc = !values.is_without_crc;
-  test.patience = Duration::from_ms(int64_t{values.timeout_s} * 1000);
-  test.client_wait = Duration::from_ms(int64_t{values.wait_s} * 1000);
+  plan.send_depth = std::min(plan.send_depth, plan.iterations);
+  plan.receive_depth = std::min(plan.receive_depth, plan.iterations);
+  if (plan.verb == Verb::kRead && plan.reads == 0) plan.reads = kMaxReads;
+  if (plan.verb != Verb::kRead) plan.reads = 0;
+  plan.wants_crc = !values.is_without_crc;
+  plan.patience = Duration::from_ms(int64_t{values.timeout_s} * 1000);
+  plan.client_wait = Duration::from_ms(int64_t{values.wait_s} * 1000);
 }
 
 }  // namespace
 
-std::expected<Test, int> parse_options(int argc, char** argv) {
+std::expected<Plan, int> parse_options(int argc, char** argv) {
   CLI::App app("Measures RDMA over TCP as perftest does, with perftest (-R) or itself as the peer.",
                "ddp-perf");
   app.set_version_flag("--version", "ddp-perf " DDPSOCK_VERSION);
   app.require_subcommand(1);
-  Test test;
+  Plan plan;
   Values values;
   for (const Command& command : kCommands) {
     CLI::App* sub = app.add_subcommand(command.name, command.help);
-    declare(*sub, test, values);
+    declare(*sub, plan, values);
     if (command.metric == Metric::kBandwidth && command.verb != Verb::kSend) {
-      sub->add_flag("-b,--bidirectional", test.is_bidirectional, "both ends at the same time");
+      sub->add_flag("-b,--bidirectional", plan.is_bidirectional, "both ends at the same time");
     }
-    sub->callback([&test, command] {
-      test.verb = command.verb;
-      test.metric = command.metric;
+    sub->callback([&plan, command] {
+      plan.verb = command.verb;
+      plan.metric = command.metric;
     });
   }
   try {
@@ -116,8 +116,8 @@ std::expected<Test, int> parse_options(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return std::unexpected(app.exit(e) == 0 ? 0 : kUsage);
   }
-  complete(test, values);
-  return test;
+  complete(plan, values);
+  return plan;
 }
 
 }  // namespace ddpsock::perf

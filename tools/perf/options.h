@@ -4,13 +4,13 @@
 
 #include <expected>
 
-#include "tools/perf/test.h"
+#include "tools/perf/plan.h"
 
 namespace ddpsock::perf {
 
 // The test that a command line asks for, with perftest's defaults filled in. Otherwise what the
 // program is to exit with; help or the error has been printed.
-std::expected<Test, int> parse_options(int argc, char** argv);
+std::expected<Plan, int> parse_options(int argc, char** argv);
 
 }  // namespace ddpsock::perf
 

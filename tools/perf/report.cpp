@@ -49,42 +49,42 @@ LatencyStatistics statistics_of(const Posted& posted, bool is_one_way) {
           .p99_9 = quantile(us, 0.999)};
 }
 
-Report report_of(const Test& test, uint32_t size, Duration time) {
+Report report_of(const Plan& plan, uint32_t size, Duration time) {
   const double seconds = std::max<double>(static_cast<double>(time.ns), 1) / kNsPerSecond;
-  const double messages = test.iterations;
+  const double messages = plan.iterations;
   return {.size = size,
-          .iterations = test.iterations,
+          .iterations = plan.iterations,
           .mib_per_second = messages * size / seconds / kMib,
           .mega_messages_per_second = messages / seconds / 1e6};
 }
 
-std::string header(const Test& test) {
-  if (test.metric == Metric::kBandwidth) {
+std::string header(const Plan& plan) {
+  if (plan.metric == Metric::kBandwidth) {
     return " #bytes     #iterations    BW average[MB/sec]   MsgRate[Mpps]\n";
   }
   return " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    "
          "t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]\n";
 }
 
-std::string line(const Test& test, uint32_t size, const LatencyStatistics& s) {
+std::string line(const Plan& plan, uint32_t size, const LatencyStatistics& s) {
   const char* const format =
-      test.is_json
+      plan.is_json
           ? "{{\"test\": \"{0}\", \"bytes\": {1}, \"iterations\": {2}, \"t_min_us\": {3:.3f}, "
             "\"t_max_us\": {4:.3f}, \"t_typical_us\": {5:.3f}, \"t_avg_us\": {6:.3f}, "
             "\"t_stdev_us\": {7:.3f}, \"p99_us\": {8:.3f}, \"p99_9_us\": {9:.3f}}}\n"
           : " {1:<7} {2:<10}     {3:<11.2f}    {4:<11.2f}  {5:<15.2f}    {6:<11.2f}    {7:<13.2f}  "
             " "
             "{8:<20.2f}   {9:.2f}\n";
-  return fmt::format(fmt::runtime(format), to_text(test), size, test.iterations, s.least, s.most,
+  return fmt::format(fmt::runtime(format), to_text(plan), size, plan.iterations, s.least, s.most,
                      s.median, s.mean, s.deviation, s.p99, s.p99_9);
 }
 
-std::string line(const Test& test, const Report& r) {
+std::string line(const Plan& plan, const Report& r) {
   const char* const format =
-      test.is_json ? "{{\"test\": \"{0}\", \"bytes\": {1}, \"iterations\": {2}, \"mib_per_s\": "
+      plan.is_json ? "{{\"test\": \"{0}\", \"bytes\": {1}, \"iterations\": {2}, \"mib_per_s\": "
                      "{3:.3f}, \"mega_messages_per_s\": {4:.6f}}}\n"
                    : " {1:<7}    {2:<10}     {3:<18.2f}   {4:.6f}\n";
-  return fmt::format(fmt::runtime(format), to_text(test), r.size, r.iterations, r.mib_per_second,
+  return fmt::format(fmt::runtime(format), to_text(plan), r.size, r.iterations, r.mib_per_second,
                      r.mega_messages_per_second);
 }
 

@@ -7,7 +7,7 @@
 
 #include "tools/perf/exchange.h"
 #include "tools/perf/measure.h"
-#include "tools/perf/test.h"
+#include "tools/perf/plan.h"
 
 namespace ddpsock::perf {
 
@@ -26,12 +26,12 @@ struct LatencyStatistics {
 // tables compare: the two longest times are left out (of more than two).
 LatencyStatistics statistics_of(const Posted& posted, bool is_one_way);
 
-Report report_of(const Test& test, uint32_t size, Duration time);
+Report report_of(const Plan& plan, uint32_t size, Duration time);
 
 // The line above the table.
-std::string header(const Test& test);
-std::string line(const Test& test, uint32_t size, const LatencyStatistics& statistics);
-std::string line(const Test& test, const Report& report);
+std::string header(const Plan& plan);
+std::string line(const Plan& plan, uint32_t size, const LatencyStatistics& statistics);
+std::string line(const Plan& plan, const Report& report);
 
 }  // namespace ddpsock::perf
 

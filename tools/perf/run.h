@@ -6,14 +6,16 @@
 #include <functional>
 
 #include "tools/iwarp/listener.h"
-#include "tools/perf/test.h"
+#include "tools/perf/plan.h"
 
 namespace ddpsock::perf {
 
-// `listener`: where a server's client comes to; nullptr for a client. `print` gets the results line
-// by line. REQUIRES: a test as options.h makes it.
-Status<iwarp::Error> run(const Test& test, iwarp::Listener* listener,
-                         const std::function<void(const std::string&)>& print);
+// Gets the results line by line.
+using Printer = std::function<void(const std::string&)>;
+
+// `listener`: where a server's client comes to; nullptr for a client. REQUIRES: a plan as
+// options.h makes it.
+Status<iwarp::Error> run(const Plan& plan, iwarp::Listener* listener, const Printer& print);
 
 }  // namespace ddpsock::perf
 

@@ -16,23 +16,23 @@ engine::Rights rights_of(Verb verb) {
 
 }  // namespace
 
-Result<Buffers, Error> Buffers::make(const Test& test, uint32_t cycle, Endpoint& endpoint) {
+Result<Buffers, Error> Buffers::make(const Plan& plan, uint32_t cycle, Endpoint& endpoint) {
   Buffers made;
   // The peer goes round in `cycle` bytes with small messages.
-  made.size_ = std::max(*std::max_element(test.sizes.begin(), test.sizes.end()), cycle);
+  made.size_ = std::max(*std::max_element(plan.sizes.begin(), plan.sizes.end()), cycle);
   made.memory_.reset(new (std::nothrow) uint8_t[2 * made.size_]());
   made.credit_.reset(new (std::nothrow) uint32_t(0));
   if (!made.memory_ || !made.credit_) return fail_with("no memory for messages of this size");
   // Captures show more than zeros; write-lat waits for a change and needs them.
-  if (!test.is(Verb::kWrite, Metric::kLatency)) {
+  if (!plan.is(Verb::kWrite, Metric::kLatency)) {
     for (size_t i = 0; i < made.size_; ++i) made.memory_[i] = static_cast<uint8_t>(i * 31 >> 3);
   }
   const auto own = endpoint.register_memory(made.own(), rdmap::kLocalWrite);
   if (!own) return fail(own.error());
   made.own_region_ = *own;
   const MutBytes credit(reinterpret_cast<uint8_t*>(made.credit_.get()), sizeof(uint32_t));
-  const auto peer = endpoint.register_memory(test.verb == Verb::kSend ? credit : made.shared(),
-                                             rights_of(test.verb));
+  const auto peer = endpoint.register_memory(plan.verb == Verb::kSend ? credit : made.shared(),
+                                             rights_of(plan.verb));
   if (!peer) return fail(peer.error());
   made.peer_region_ = *peer;
   return made;
@@ -76,7 +76,7 @@ Status<Error> Session::post_receives(uint32_t count, uint32_t size) {
 engine::SendWr Session::request(const Bytes& payload, bool is_signalled) const {
   engine::SendWr work;
   work.is_signalled = is_signalled;
-  switch (test.verb) {
+  switch (plan.verb) {
     case Verb::kSend:
       work.op = engine::op::Send{.payload = {&payload, 1}};
       break;

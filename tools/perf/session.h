@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "tools/perf/link.h"
-#include "tools/perf/test.h"
+#include "tools/perf/plan.h"
 
 namespace ddpsock::perf {
 
@@ -15,7 +15,7 @@ namespace ddpsock::perf {
 class Buffers {
  public:
   // Registers what the peer may reach. Error: no memory.
-  static Result<Buffers, Error> make(const Test& test, uint32_t cycle, Endpoint& endpoint);
+  static Result<Buffers, Error> make(const Plan& plan, uint32_t cycle, Endpoint& endpoint);
 
   // What is sent from, and where Reads go to.
   MutBytes own() { return MutBytes(memory_.get(), size_); }
@@ -41,7 +41,7 @@ class Buffers {
 };
 
 struct Session {
-  const Test& test;
+  const Plan& plan;
   Link& link;
   Buffers& buffers;
   // The peer's, as it came last.

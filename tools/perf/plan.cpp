@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-#include "tools/perf/test.h"
+#include "tools/perf/plan.h"
 
 namespace ddpsock::perf {
 
@@ -15,8 +15,8 @@ const char* to_text(Verb verb) {
   return "?";
 }
 
-std::string to_text(const Test& test) {
-  return std::string(to_text(test.verb)) + (test.metric == Metric::kLatency ? "-lat" : "-bw");
+std::string to_text(const Plan& plan) {
+  return std::string(to_text(plan.verb)) + (plan.metric == Metric::kLatency ? "-lat" : "-bw");
 }
 
 }  // namespace ddpsock::perf

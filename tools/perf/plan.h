@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What is measured, and with which values; both ends are told the same, as with perftest.
-#ifndef DDPSOCK_TOOLS_PERF_TEST_H_
-#define DDPSOCK_TOOLS_PERF_TEST_H_
+#ifndef DDPSOCK_TOOLS_PERF_PLAN_H_
+#define DDPSOCK_TOOLS_PERF_PLAN_H_
 
 #include <cstdint>
 #include <string>
@@ -22,7 +22,7 @@ inline constexpr uint32_t kMaxDepth = 8192;
 // Fewer receives could not be told to the sender: perftest does so after each third of them.
 inline constexpr uint32_t kMinReceiveDepth = 3;
 
-struct Test {
+struct Plan {
   Verb verb = Verb::kSend;
   Metric metric = Metric::kLatency;
   std::string host = {};  // empty: the server
@@ -53,8 +53,8 @@ struct Test {
 
 const char* to_text(Verb verb);
 // "send-lat": as on the command line.
-std::string to_text(const Test& test);
+std::string to_text(const Plan& plan);
 
 }  // namespace ddpsock::perf
 
-#endif  // DDPSOCK_TOOLS_PERF_TEST_H_
+#endif  // DDPSOCK_TOOLS_PERF_PLAN_H_
