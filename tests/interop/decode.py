@@ -193,7 +193,10 @@ def _crc_complaints(d, crc):
 
 
 def decode(path, server_port):
-    """Everything about the TCP connections of the capture at `path` to port `server_port`.
+    """Everything about the TCP connections of the capture at `path` to port `server_port`, or to any of several.
+
+    Wireshark remembers a connection by its addresses and ports, so a client's port that is used again within a capture
+    is misread; a server's port for each connection avoids it.
 
     DecodeError: tshark is missing, or cannot read the file, or there is no packet in it.
     """
@@ -206,12 +209,13 @@ def decode(path, server_port):
     with (_tshark(path, "-T", "fields", "-E", f"separator={SEPARATOR}", "-E", "occurrence=a", *fields) as lines,
           _tshark(path, "-V", "-O", "iwarp_mpa", "-z", "expert") as verdicts):
         rows = [dict(zip(FIELDS, line.rstrip("\n").split(SEPARATOR))) for line in lines]
-        streams = {row["tcp.stream"] for row in rows if row["tcp.dstport"] == str(server_port)}
+        ports = {str(p) for p in ([server_port] if isinstance(server_port, int) else server_port)}
+        streams = {row["tcp.stream"] for row in rows if row["tcp.dstport"] in ports}
         connections, of_frame = collections.defaultdict(Connection), {}
         for row in rows:
             if row["tcp.stream"] in streams:
                 connection = of_frame[int(row["frame.number"])] = connections[row["tcp.stream"]]
-                _read_row(row, row["tcp.dstport"] == str(server_port), connection)
+                _read_row(row, row["tcp.dstport"] in ports, connection)
         result = Decoded(connections=[])
         _read_verdicts(verdicts, of_frame, result)
     if not rows:
