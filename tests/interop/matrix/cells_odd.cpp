@@ -91,6 +91,10 @@ void add_odd_replies(std::vector<Cell>& to) {
       agrees(framer("Reply with D and IRD open",
                     with_agreement(enhanced(kBitA | kDepth, kBitD | kDepth), PeerRtr::kRead)),
              by_default(), {.rtr = Rtr::kRead}, "each side keeps its own numbers"));
+  Frame careless = with_agreement(enhanced(kBitA | 16, kBitC | 16), PeerRtr::kWrite);
+  careless.flags = kFlagS;
+  to.push_back(agrees(framer("Reply without C", careless), by_default(), {.rtr = Rtr::kWrite},
+                      "on if either side sets C, and we did"));
   Frame marked = with_agreement(enhanced(kBitA | 16, kBitC | 16), PeerRtr::kWrite);
   marked.flags |= kFlagM;
   marked.agreement->wants_markers = true;
