@@ -4,13 +4,20 @@
 import os
 import pathlib
 import platform
+import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 LIBRARY = BUILD / "shim" / "libddpsock.so"
 DDPRUN = BUILD / "shim" / "ddprun"
-PEER = BUILD / "bench" / "stream_peer"
-CALLS = BUILD / "bench" / "passthrough_calls"
+# Packages whose version a figure depends on.
+MEASURED_PACKAGES = ("redis-server", "iperf3", "nginx-common", "wrk", "postgresql-15", "ucx-utils", "libfabric-bin",
+                     "libisal2", "libc6")
+
+
+def program(name):
+    """One that bench/ builds."""
+    return str(BUILD / "bench" / name)
 
 
 def has_product():
@@ -18,7 +25,7 @@ def has_product():
 
 
 def relative(path):
-    return path.relative_to(ROOT)
+    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
 
 
 def _read(path):
@@ -40,6 +47,19 @@ def congestion_controls():
     return [name for name in wanted if name in available]
 
 
+def _output(*command):
+    try:
+        return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              check=False).stdout.strip()
+    except OSError:
+        return ""
+
+
+def versions():
+    lines = _output("dpkg-query", "-W", "-f=${db:Status-Status} ${Package} ${Version}\n", *MEASURED_PACKAGES).splitlines()
+    return ", ".join(line.removeprefix("installed ") for line in lines if line.startswith("installed "))
+
+
 def facts(is_pinned):
     with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
         models = {line.partition(":")[2].strip() for line in f if line.startswith("model name")}
@@ -53,4 +73,6 @@ def facts(is_pinned):
         "tcp_wmem": _read("/proc/sys/net/ipv4/tcp_wmem"),
         "load average at start": f"{os.getloadavg()[0]:.2f}",
         "processes pinned": is_pinned,
+        "ddpsock": _output("git", "-c", "safe.directory=*", "describe", "--always", "--dirty") or "no git checkout",
+        "versions": versions(),
     }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// What both ends of stream_peer.cpp share: one connection of plain socket calls, clocks, memory.
+// What both ends of the measured programs share: one connection of plain socket calls, clocks,
+// memory.
 #ifndef DDPSOCK_BENCH_PEER_H_
 #define DDPSOCK_BENCH_PEER_H_
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
 
@@ -23,30 +25,18 @@ namespace ddpsock::bench {
   std::exit(1);
 }
 
-inline uint64_t now_ns() {
+inline uint64_t nanoseconds(clockid_t clock) {
   timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
+  clock_gettime(clock, &t);
   return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_nsec);
+}
+
+inline uint64_t now_ns() {
+  return nanoseconds(CLOCK_MONOTONIC);
 }
 
 inline uint64_t cpu_ns() {
-  timespec t;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-  return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_nsec);
-}
-
-// Pages that are this process's alone, without the kernel's socket buffers.
-inline uint64_t private_memory_kb() {
-  FILE* f = std::fopen("/proc/self/smaps_rollup", "r");
-  if (f == nullptr) die("smaps_rollup");
-  char line[256];
-  uint64_t total = 0;
-  while (std::fgets(line, sizeof line, f) != nullptr) {
-    unsigned long long kb = 0;
-    if (std::sscanf(line, "Private_%*[^:]: %llu", &kb) == 1) total += kb;
-  }
-  std::fclose(f);
-  return total;
+  return nanoseconds(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 // The result is handed to the optimiser as used, so that the work is done.
@@ -55,15 +45,25 @@ inline void touch_crc(std::span<const std::byte> bytes) {
   asm volatile("" ::"r"(crc));
 }
 
-// A connected socket, blocking or busy; any error ends the program, for there is nothing to measure
-// then.
+// How an end waits for its peer: asleep in recv, busy, or asleep in epoll_wait before each recv as
+// an event loop does.
+enum class Wait : uint8_t { kBlocking, kSpinning, kEpoll };
+
+// A connected socket; any error ends the program, for there is nothing to measure then.
 struct Peer {
   int fd;
-  bool is_spinning;
-  bool has_crc;
+  bool has_crc = false;
+  Wait wait = Wait::kBlocking;
+  int epoll = -1;
 
-  void start_spinning() const {
-    if (is_spinning && fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) != 0) die("fcntl");
+  void start_waiting(Wait how) {
+    wait = how;
+    if (how == Wait::kBlocking) return;
+    if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) != 0) die("fcntl");
+    if (how == Wait::kSpinning) return;
+    epoll = epoll_create1(EPOLL_CLOEXEC);
+    epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
+    if (epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) die("epoll");
   }
 
   void send_all(std::span<const std::byte> bytes) const {
@@ -81,6 +81,8 @@ struct Peer {
   // 0 at the end of the stream.
   size_t recv_some(std::span<std::byte> into) const {
     for (;;) {
+      epoll_event event;
+      if (wait == Wait::kEpoll && epoll_wait(epoll, &event, 1, -1) < 0) die("epoll_wait");
       const ssize_t n = recv(fd, into.data(), into.size(), 0);
       if (n >= 0) {
         if (has_crc) touch_crc(into.first(static_cast<size_t>(n)));

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What the project set out to reach, as ratios of one run."""
+
+import dataclasses
+import statistics
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """ours/peer of one case is at most or at least `limit`. `aspect` is samples, cpu_us or calls."""
+    text: str
+    bench: str
+    case: str
+    ours: str
+    peer: str
+    sense: str  # at most or at least
+    limit: float
+    aspect: str = "samples"
+
+
+SHM, USER, PLAIN = "shm engine", "user engine", "plain TCP"
+
+SHM_TARGETS = [
+    Target("8 B one way, both spinning, against UCX", "peers", "latency 8 B", SHM, "UCX posix+cma", "at most", 0.7),
+    Target("8 B one way, both spinning, against spinning TCP", "stream", "latency 8 B spinning cubic", SHM, PLAIN, "at most", 0.1),
+    Target("unmodified send and recv at 1 MB", "stream", "bandwidth 1 MB blocking cubic", SHM, PLAIN, "at least", 1.3),
+    Target("a peer asleep in epoll on the same CPU, 8 B", "stream", "latency 8 B epoll cubic, one CPU", SHM, PLAIN, "at most", 1),
+    Target("a peer asleep in epoll on the other CPU, 8 B", "stream", "latency 8 B epoll cubic, two CPUs", SHM, PLAIN, "at most", 1.05),
+    Target("redis GET, 1 client, cores idle", "redis", "GET 3 B, 1 client, pipeline 1, idle cores", SHM, PLAIN, "at least", 15),
+    Target("redis GET, 50 clients, cores idle", "redis", "GET 3 B, 50 clients, pipeline 1, idle cores", SHM, PLAIN, "at least", 5),
+    Target("redis GET, 50 clients, pipeline 16, cores idle", "redis", "GET 3 B, 50 clients, pipeline 16, idle cores", SHM, PLAIN, "at least", 1.5),
+    Target("redis GET, 1 client, one core", "redis", "GET 3 B, 1 client, pipeline 1, one core", SHM, PLAIN, "at least", 1.3),
+    Target("redis GET, 50 clients, one core", "redis", "GET 3 B, 50 clients, pipeline 1, one core", SHM, PLAIN, "at least", 3),
+    Target("redis GET, 1 client, two CPU hogs beside it", "redis", "GET 3 B, 1 client, pipeline 1, beside hogs", SHM, PLAIN, "at least", 0.9),
+    Target("redis GET, 50 clients, two CPU hogs beside it", "redis", "GET 3 B, 50 clients, pipeline 1, beside hogs", SHM, PLAIN, "at least", 0.9),
+    Target("LibRIPC's round trip of 50 B, both spinning", "ripc", "round trip 50 B spinning", SHM, PLAIN, "at most", 0.1),
+    Target("LibRIPC's transfer of 80 MB, the default congestion control", "ripc", "transfer 80 MB", SHM, "plain TCP, default", "at most", 1 / 3),
+    Target("LibRIPC's transfer of 80 MB, cubic", "ripc", "transfer 80 MB", SHM, PLAIN, "at most", 1 / 1.3),
+    Target("growth of an operation's cost, 10 to 10,000 connections, against TCP's", "connections", "growth of the cost, 10 to 10000", SHM, PLAIN, "at most", 1),
+]
+# Absolute ones: the limit is of our value itself.
+IDLE_MEMORY = [("memory of an idle connection among 10,000, both sides, shared memory", "connections", "memory 10000", SHM, 16384),
+               ("memory of an idle connection among 10,000, both sides, user engine", "connections", "memory 10000", USER, 2 * 8192)]
+
+USER_TARGETS = [
+    Target("64 B one way, blocking", "stream", "latency 64 B blocking cubic", USER, PLAIN, "at most", 1.05),
+    Target("64 B one way, spinning", "stream", "latency 64 B spinning cubic", USER, PLAIN, "at most", 1.05),
+    Target("system calls of a 64 B message", "stream", "latency 64 B blocking cubic", USER, PLAIN, "at most", 1.0, "calls"),
+    Target("64 KB bandwidth, blocking", "stream", "bandwidth 64 KB blocking cubic", USER, PLAIN, "at least", 0.9),
+    Target("1 MB bandwidth against TCP + CRC", "stream", "bandwidth 1 MB blocking cubic", USER, "TCP + CRC", "at least", 0.95),
+    Target("1 MB bandwidth, CRC off", "stream", "bandwidth 1 MB blocking cubic", "user engine, CRC off", PLAIN, "at least", 0.9),
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    text: str
+    wanted: str
+    found: str
+    is_met: bool | None  # None: not measured
+
+
+def judge(target, cases):
+    """`cases`: (bench, name) -> case as recorded."""
+    wanted = f"{target.sense} {target.limit:.3g} times {target.peer}"
+    case = cases.get((target.bench, target.case))
+    ours, peer = (_median(case, target.aspect, way) for way in (target.ours, target.peer))
+    if not ours or not peer:
+        return Verdict(target.text, wanted, "not measured", None)
+    ratio = ours / peer
+    is_met = ratio <= target.limit if target.sense == "at most" else ratio >= target.limit
+    return Verdict(target.text, wanted, f"{ratio:.3g}", is_met)
+
+
+def judge_all(cases):
+    """Verdicts by engine."""
+    memory = {SHM: [], USER: []}
+    for text, bench, name, way, limit in IDLE_MEMORY:
+        value = _median(cases.get((bench, name)), "samples", way)
+        found = "not measured" if value is None else f"{value:.0f} bytes"
+        memory[way].append(Verdict(text, f"at most {limit} bytes", found, None if value is None else value <= limit))
+    return {"Shared memory": [judge(t, cases) for t in SHM_TARGETS] + memory[SHM],
+            "User engine": [judge(t, cases) for t in USER_TARGETS] + memory[USER] + judge_passthrough(cases)}
+
+
+def judge_passthrough(cases):
+    """What loading the library adds, as differences."""
+    calls = [_added(c) for (bench, _), c in cases.items() if bench == "passthrough" and c["figure"] == "calls"]
+    calls = [added for added in calls if added is not None]
+    load = _added(cases.get(("passthrough", "start and end of a process")))
+    return [_judge_added("a call on another descriptor, median over the calls", statistics.median(calls) if calls else None, 2, "ns"),
+            _judge_added("start of a process", None if load is None else load / 1000, 2, "ms")]
+
+
+def _judge_added(text, value, limit, unit):
+    found = "not measured" if value is None else f"{value:.2f} {unit}"
+    return Verdict(text, f"adds less than {limit} {unit}", found, None if value is None else value < limit)
+
+
+def _added(case):
+    ours, peer = _median(case, "samples", "library loaded, rules off"), _median(case, "samples", PLAIN)
+    return None if ours is None or peer is None else ours - peer
+
+
+def _median(case, aspect, way):
+    values = (case or {}).get(aspect, {}).get(way)
+    if not values:
+        return None
+    return statistics.median(values) if isinstance(values, list) else values
