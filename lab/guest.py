@@ -1,32 +1,29 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """A guest: boots, runs commands of the host's files, is ended with all it started. README.md shows its use."""
 
-import contextlib
 import dataclasses
-import fcntl
 import json
 import os
 import pathlib
 import re
 import select
-import shutil
 import signal
 import socket
+import sys
 import time
 
 import accel as accelerators
 import kernel
 import qemu
+import results
 import wire
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "build" / "lab"
-# Folders of the host that the guest has its own of; what the runner needs below them is shared one by one.
-HIDDEN = [pathlib.Path(p) for p in ("/tmp", "/run", "/var/run", "/var/tmp", "/dev/shm")]
 BOOT_SECONDS = 60
 RUN_SECONDS = 120
 CONSOLE_LINES = 40
 CHUNK = 256 << 10
+OUTPUT_LIMIT = 64 << 20  # of a command that has no sink
+SKIPPED = 77  # what meson takes for a skipped test
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -67,7 +64,7 @@ class Options:
     boot_seconds: float = BOOT_SECONDS
     forward: tuple = ()  # TCP ports of the guest reachable from the host; the host is HOST in the guest
     has_host_net: bool = False
-    share: tuple = ()  # folders below HIDDEN that the guest must see
+    share: tuple = ()  # folders below results.HIDDEN that the guest must see
     env: dict = dataclasses.field(default_factory=dict)
 
 
@@ -97,12 +94,25 @@ class Process:
         self.status = None
         self._sink = sink
         self._output = {wire.STDOUT: [], wire.STDERR: []}
+        self._size = 0
 
     def take(self, kind, data):
         if self._sink:
             self._sink(kind == wire.STDERR, data)
-        else:
-            self._output[kind].append(data)
+            return
+        self._output[kind].append(data)
+        self._size += len(data)
+        if self._size > OUTPUT_LIMIT:
+            self.kill()
+            raise GuestError(f"{' '.join(self.argv)} printed more than {OUTPUT_LIMIT >> 20} MB")
+
+    def expect(self, text, seconds):
+        """Waits until standard output has the bytes `text`, so that what they announce is there."""
+        deadline = time.monotonic() + seconds
+        while text not in b"".join(self._output[wire.STDOUT]):
+            if self.status is not None or not self.guest.pump(deadline):
+                raise GuestError(f"{' '.join(self.argv)} did not print {text!r} within {seconds:g} s: "
+                                 f"status {self.status}, {b''.join(self._output[wire.STDERR])!r}")
 
     def kill(self, number=signal.SIGKILL):
         self.guest.send(wire.KILL, self.number, {"signal": int(number)})
@@ -128,7 +138,7 @@ class Guest:
     def __init__(self, name, options=None, folder=None, out=None, links=(), addresses=(), inherited=(), env=None,
                  is_interactive=False):
         self.name, self.options = name, options or Options()
-        self.folder = folder or claim(name)
+        self.folder = folder or results.claim(name)
         self.out = out or self.folder / "out"
         self.console = None if is_interactive else self.folder / "console.log"
         self._links, self._addresses = list(links), list(addresses)
@@ -165,7 +175,7 @@ class Guest:
         if self.options.has_host_net or self.options.forward:
             forwards = "".join(f",hostfwd=tcp:127.0.0.1:0-:{int(port)}" for port in self.options.forward)
             links.append(qemu.Link(f"user{forwards}", "52:54:00:00:02:15", self.folder / "host.pcap"))
-        self._shares = [qemu.Share(self.out, True), *(qemu.Share(p) for p in hidden([*self.options.share, ROOT]))]
+        self._shares = [qemu.Share(p) for p in results.hidden([*self.options.share, results.ROOT])] + [qemu.Share(self.out, True)]
         for number, share in enumerate(self._shares):
             share.tag = f"share{number}"
         self._port, port_end = socket.socketpair()
@@ -250,13 +260,18 @@ class Guest:
         finally:
             self._port.setblocking(False)
 
+    @property
+    def pid(self):
+        """QEMU's."""
+        return self._qemu.pid
+
     def fileno(self):
         """Readable when pump() has something to do."""
         return self._port.fileno()
 
     def pump(self, deadline):
-        """Handles what the guest has sent, or waits for it; False when the deadline has passed first."""
-        wait = max(0, deadline - time.monotonic())
+        """Handles what the guest has sent, or waits for it; False when the deadline (None: never) has passed first."""
+        wait = None if deadline is None else max(0, deadline - time.monotonic())
         if not select.select([self._port], [], [], wait)[0]:
             return False
         try:
@@ -319,28 +334,27 @@ class Guest:
         return {int(inside): int(outside) for outside, inside in found}
 
 
-def hidden(paths):
-    """Those of `paths` that lie where the guest has folders of its own."""
-    wanted = {pathlib.Path(p).resolve() for p in paths}
-    return sorted(p for p in wanted if any(p != h and p.is_relative_to(h) for h in HIDDEN))
+def run_inside(file, name, options=None, seconds=RUN_SECONDS, arguments=()):
+    """Runs a Python program of the checkout in a guest, output and all, and returns its status.
+
+    A test that is to run in the guest calls this where LAB is not set, and its cases where it is.
+    """
+    skip_without_kernel()
+
+    def pass_on(is_stderr, data):
+        (sys.stderr if is_stderr else sys.stdout).buffer.write(data)
+        (sys.stderr if is_stderr else sys.stdout).flush()
+
+    with Guest(name, options) as one:
+        process = one.start(["/usr/bin/python3", "-B", pathlib.Path(file).resolve(), *arguments], sink=pass_on)
+        return process.wait(seconds).status
 
 
-_claims = {}
-
-
-def claim(name):
-    """A fresh folder build/lab/NAME that is ours until this process ends."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    if name not in _claims:
-        lock = open(RESULTS / f".{name}.lock", "w", encoding="ascii")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
-            raise GuestError(f"another run uses build/lab/{name}") from None
-        _claims[name] = lock
-    folder = RESULTS / name
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(folder)
-    folder.mkdir()
-    return folder
+def skip_without_kernel():
+    """For tests run by hand: ends this process as skipped if there is nothing to boot."""
+    try:
+        kernel.image()
+        qemu.check()
+    except (kernel.KernelError, qemu.QemuError) as error:
+        print(f"no guest: {error}")
+        sys.exit(SKIPPED)

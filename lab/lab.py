@@ -18,6 +18,7 @@ import tty
 import guest
 import kernel
 import qemu
+import results
 import segment
 
 UNUSABLE = 239
@@ -95,13 +96,8 @@ def find_script(name):
     return path.absolute()
 
 
-def is_visible(folder):
-    """Whether the guest sees it at all: of /tmp and its like only what lies below can be shared."""
-    return folder not in guest.HIDDEN
-
-
 def argv_in(path, out, arguments):
-    if not is_visible(path.parent):
+    if not results.can_be_seen(path.parent):
         shutil.copy(path, out / path.name)
         path = out / path.name
     return [*([] if os.access(path, os.X_OK) else ["/bin/sh"]), str(path), *arguments]
@@ -136,8 +132,8 @@ class Printer:
 def cmd_run(args):
     path = find_script(args.script)
     cwd = pathlib.Path.cwd()
-    options = options_of(args, [folder for folder in (path.parent, cwd) if is_visible(folder)])
-    where = str(cwd) if is_visible(cwd) else "/"
+    options = options_of(args, [folder for folder in (path.parent, cwd) if results.can_be_seen(folder)])
+    where = str(cwd) if results.can_be_seen(cwd) else "/"
     name = args.name or "run"
     printers = [Printer()] if args.guests == 1 else [Printer(1), Printer(2)]
     scene = guest.Guest(name, options) if args.guests == 1 else segment.Segment(name, options)
@@ -160,10 +156,10 @@ def cmd_run(args):
 
 
 def cmd_shell(args):
-    options = options_of(args, [folder for folder in [pathlib.Path.cwd()] if is_visible(folder)])
+    options = options_of(args, [folder for folder in [pathlib.Path.cwd()] if results.can_be_seen(folder)])
     if not sys.stdin.isatty():
         raise guest.GuestError("a shell needs a terminal")
-    size = os.get_terminal_size()
+    size = os.get_terminal_size(sys.stdin.fileno())
     saved = termios.tcgetattr(sys.stdin)
     try:
         with guest.Guest(args.name or "shell", options, is_interactive=True) as g:
@@ -173,9 +169,9 @@ def cmd_shell(args):
             cwd = pathlib.Path.cwd()
             shell = ["/bin/sh", "-c", 'stty sane rows "$1" cols "$2"; exec /bin/bash -i', "sh", str(size.lines),
                      str(size.columns)]
-            process = g.start(shell, str(cwd) if is_visible(cwd) else "/", is_terminal=True)
+            process = g.start(shell, str(cwd) if results.can_be_seen(cwd) else "/", is_terminal=True)
             while process.status is None:
-                g.pump(float("inf"))
+                g.pump(None)
             return process.status
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, saved)
@@ -188,7 +184,7 @@ def main(arguments):
             print(kernel.build(args.jobs, say))
             return 0
         return cmd_run(args) if args.command == "run" else cmd_shell(args)
-    except (kernel.KernelError, qemu.QemuError) as error:
+    except (kernel.KernelError, qemu.QemuError, results.ResultsError) as error:
         say(error)
         return UNUSABLE
     except guest.GuestError as error:

@@ -21,7 +21,12 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import time
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
+
+import ports
 
 STEP_SECONDS = 20
 CAPTURE_SECONDS = 10
@@ -43,11 +48,11 @@ def out():
     return pathlib.Path(os.environ["LAB_OUT"])
 
 
-def step(*command):
-    """Runs one command of the scene; its output. SceneError says what failed."""
+def step(*command, text=""):
+    """Runs one command of the scene with `text` as its input; its output. SceneError says what failed."""
     require_guest()
     try:
-        done = subprocess.run([str(c) for c in command], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        done = subprocess.run([str(c) for c in command], input=text, capture_output=True, text=True,
                               timeout=STEP_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SceneError(f"{' '.join(map(str, command))}: {error}") from None
@@ -56,12 +61,22 @@ def step(*command):
     return done.stdout
 
 
+def ip(lines, namespace=None):
+    """Several commands of ip, in one process."""
+    return step("ip", *(["-n", namespace] if namespace else []), "-batch", "-", text="\n".join(lines) + "\n")
+
+
 def wait_until(is_true, what, seconds=STEP_SECONDS):
     deadline = time.monotonic() + seconds
     while not is_true():
         if time.monotonic() > deadline:
             raise SceneError(f"{what}: not within {seconds:g} s")
         time.sleep(0.02)
+
+
+def wait_until_listening(port, seconds=STEP_SECONDS):
+    """Until a socket of the initial namespace listens on the TCP port; siw's do it as programs' do."""
+    wait_until(lambda: ports.LISTEN in ports.states(port), f"port {port} is listened on", seconds)
 
 
 # siw.
@@ -123,20 +138,21 @@ def veth(number=1, mtu=1500, has_offloads=False):
     """
     link = Link(f"far{number}", f"near{number}", f"far{number}", f"10.7.{number}.1", f"10.7.{number}.2",
                 f"fd07:{number}::1", f"fd07:{number}::2")
-    step("ip", "netns", "add", link.namespace)
+    # A program's start is slow under emulation, so that few are started.
+    ip([f"netns add {link.namespace}",
+        f"link add {link.device} mtu {mtu} type veth peer name {link.far_device} mtu {mtu}"])
     try:
-        step("ip", "link", "add", link.device, "mtu", mtu, "type", "veth", "peer", "name", link.far_device, "mtu", mtu,
-             "netns", link.namespace)
-        for prefix, device, address, address6 in (
-                ([], link.device, link.address, link.address6),
-                (["-n", link.namespace], link.far_device, link.far_address, link.far_address6)):
-            step("ip", *prefix, "address", "add", f"{address}/24", "dev", device)
-            step("ip", *prefix, "address", "add", f"{address6}/64", "dev", device, "nodad")
-            step("ip", *prefix, "link", "set", device, "up")
-        step("ip", "-n", link.namespace, "link", "set", "lo", "up")
         if not has_offloads:
             switch_offloads_off(link.device)
-            step(*link.inside(["/usr/bin/python3", "-B", __file__, "offloads-off", link.far_device]))
+            switch_offloads_off(link.far_device)
+        ip([f"address add {link.address}/24 dev {link.device}",
+            f"address add {link.address6}/64 dev {link.device} nodad",
+            f"link set {link.device} up",
+            f"link set {link.far_device} netns {link.namespace}"])
+        ip([f"address add {link.far_address}/24 dev {link.far_device}",
+            f"address add {link.far_address6}/64 dev {link.far_device} nodad",
+            f"link set {link.far_device} up",
+            "link set lo up"], link.namespace)
         yield link
     finally:
         step("ip", "netns", "delete", link.namespace)
@@ -234,10 +250,3 @@ def meet(what, seconds=60):
         else:
             wait_until(mark.exists, f"guest {one} comes to {what}", seconds)
 
-
-if __name__ == "__main__":
-    import sys
-    if sys.argv[1:2] == ["offloads-off"] and len(sys.argv) == 3:
-        switch_offloads_off(sys.argv[2])
-    else:
-        sys.exit(__doc__)

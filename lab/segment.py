@@ -7,6 +7,7 @@ import time
 
 import guest
 import qemu
+import results
 
 ADDRESSES = ["10.9.0.1", "10.9.0.2"]
 ADDRESSES6 = ["fd09::1", "fd09::2"]
@@ -16,7 +17,7 @@ class Segment:
     """`with Segment("name") as s: s.guests[0].run(...)`; both share LAB_OUT; segment.pcap lies in each one's folder."""
 
     def __init__(self, name, options=None, mtu=1500):
-        self.folder = guest.claim(name)
+        self.folder = results.claim(name)
         self._options, self._mtu = options or guest.Options(), mtu
         self.guests = []
 

@@ -96,7 +96,8 @@ class Command:
         self.number = number
         env, argv = options["env"], options["argv"]
         self.streams = {}
-        if options["terminal"]:
+        self.has_terminal = options["terminal"]
+        if self.has_terminal:
             self.process = subprocess.Popen(argv, env=env, cwd=options["cwd"], stdin=subprocess.DEVNULL,
                                             start_new_session=True, preexec_fn=take_console)
         else:
@@ -118,6 +119,13 @@ def take_console():
     fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
     for number in range(3):
         os.dup2(terminal, number)
+
+
+def drain_console():
+    """Waits until the terminal has shown all that was written to it: the runner ends the guest next."""
+    terminal = os.open(CONSOLE, os.O_RDWR | os.O_NOCTTY)
+    termios.tcdrain(terminal)
+    os.close(terminal)
 
 
 class Init:
@@ -215,6 +223,8 @@ class Init:
         for fd in list(command.streams):
             while fd in self._by_stream and self._forward(fd):
                 pass
+        if command.has_terminal:
+            drain_console()
         command.process.returncode = status
         for stream in (command.process.stdout, command.process.stderr):
             if stream is not None and stream.fileno() not in self._by_stream:
