@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The benchmarks, in the order of the report. Each module has TITLE, QUESTION, FIGURES and measure(recorder)."""
 
+import iperf
+import nginx
 import paper
 import passthrough
+import postgres
+import redis
 import stream
 
-BENCHES = {module.__name__: module for module in (stream, paper, passthrough)}
+BENCHES = {module.__name__: module for module in (redis, stream, paper, iperf, nginx, postgres, passthrough)}

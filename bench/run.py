@@ -47,7 +47,10 @@ def measure(name, args, facts):
     print(f"\n{name}", flush=True)
     notes = recorder.Recorder(args)
     start = time.monotonic()
-    BENCHES[name].measure(notes)
+    try:
+        BENCHES[name].measure(notes)
+    except recorder.Failed as failed:
+        notes.problem(f"{name} ended early: {failed}")
     minutes = (time.monotonic() - start) / 60
     cases = [vars(case) for case in notes.cases]
     found = [result for case in notes.cases for result in results.of_case(name, case)]

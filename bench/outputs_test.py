@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What is read from the output of programs from elsewhere: their words, and that anything else is refused."""
+
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(pathlib.Path(__file__).resolve().parent.parent / "tools")]
+
+import iperf
+import nginx
+import pair
+import postgres
+import redis
+from recorder import Failed
+
+REDIS = """"test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95_latency_ms","p99_latency_ms","max_latency_ms"
+"GET","17361.11","0.051","0.024","0.047","0.079","0.111","0.535"
+"""
+WRK = """Running 1s test @ http://127.0.0.1:8080/612B
+  1 threads and 50 connections
+  Thread Stats   Avg      Stdev     Max   +/- Stdev
+    Latency     1.26ms  419.26us   8.40ms   92.36%
+    Req/Sec    40.29k     2.57k   44.63k    72.73%
+  44053 requests in 1.10s, 35.92MB read
+Requests/sec:  40049.66
+Transfer/sec:     32.65MB
+"""
+PGBENCH = """transaction type: <builtin: select only>
+number of clients: 8
+number of transactions per client: 100
+number of transactions actually processed: 800/800
+number of failed transactions: 0 (0.000%)
+latency average = 0.417 ms
+initial connection time = 12.345 ms
+tps = 19184.652278 (without initial connection time)
+"""
+STRACE = """     calls syscall
+---------- ----------------
+       1000 sendto
+        998 recvfrom
+---------- ----------------
+       1998 total
+"""
+
+
+class Outputs(unittest.TestCase):
+    def test_redis_benchmark(self):
+        self.assertEqual(redis.read_rate(REDIS), 17361.11)
+        with self.assertRaises(Failed):
+            redis.read_rate("Error: Connection reset by peer")
+
+    def test_wrk(self):
+        self.assertEqual(nginx.read(WRK), (40049.66, 44053))
+        for bad in ("  Socket errors: connect 0, read 3, write 0, timeout 0", "  Non-2xx or 3xx responses: 7"):
+            with self.assertRaises(Failed):
+                nginx.read(WRK.replace("Requests/sec", f"{bad}\nRequests/sec"))
+        with self.assertRaises(Failed):
+            nginx.read("unable to connect to 127.0.0.1:8080 Connection refused")
+
+    def test_pgbench(self):
+        self.assertEqual(postgres.read(PGBENCH), (19184.652278, 800))
+        with self.assertRaises(Failed):
+            postgres.read(PGBENCH.replace("failed transactions: 0", "failed transactions: 3"))
+        with self.assertRaises(Failed):
+            postgres.read(PGBENCH.replace("800/800", "0"))
+
+    def test_iperf3(self):
+        self.assertEqual(iperf.read('{"end": {"sum_received": {"bits_per_second": 2.5e10, "bytes": 3000000}}}'), (25.0, 3000000))
+        with self.assertRaises(Failed):
+            iperf.read('{"start": {}, "error": "unable to connect to server"}')
+
+    def test_strace(self):
+        with tempfile.TemporaryDirectory() as folder:
+            trace = pathlib.Path(folder) / "trace"
+            trace.write_text(STRACE)
+            self.assertEqual(dict(pair.read_counts(trace)), {"sendto": 1000, "recvfrom": 998})
+            self.assertEqual(dict(pair.read_counts(trace.with_name("none"))), {})
+
+
+if __name__ == "__main__":
+    unittest.main()
