@@ -222,6 +222,10 @@ struct QpAttr {
   // After our last byte: how long to wait for the peer's FIN (trap 35: closing with unread bytes
   // would destroy our Terminate in its queue).
   Duration linger = Duration::from_ms(2'000);
+  // An initiator that has heard nothing for so long after its first FPDU sends a Write of no
+  // octets, three times at most: Linux siw can overlook the first FPDU after its Reply. Zero:
+  // never. Worth it towards peers that may be siw; others take no harm.
+  Duration nudge = {};
 };
 
 // The most one advance() moves in each direction, so that one connection cannot hold the thread.

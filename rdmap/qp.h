@@ -122,6 +122,9 @@ class Qp {
   // again. REQUIRES: n <= segments yielded and not reported.
   void segments_sent(uint32_t n);
 
+  // Between messages a Write of no octets goes out: placed nowhere, seen by no ULP, legal always.
+  void nudge() { is_nudge_pending_ = state_ == QpState::kRts; }
+
   // Graceful end: no new work; wants_close() once all posted sends are out and all Reads answered.
   void close();
   // Abortive end by ours: a Terminate without headers (RFC 5040 section 7.1 case 1), then
@@ -201,7 +204,7 @@ class Qp {
     std::optional<uint32_t> pinned;
   };
 
-  enum class Source : uint8_t { kNone, kRtr, kSendQueue, kResponse };
+  enum class Source : uint8_t { kNone, kRtr, kNudge, kSendQueue, kResponse };
 
   // qp_post.cpp
   Refusal check(const SendWr& wr) const;
@@ -291,6 +294,7 @@ class Qp {
   std::array<uint32_t, RDMAP_QN_COUNT> next_msn_;
   bool may_send_ = false;
   bool is_rtr_pending_ = false;
+  bool is_nudge_pending_ = false;
   bool is_terminate_pending_ = false;
   bool has_peer_closed_ = false;
   std::array<uint8_t, RDMAP_TERM_MAX_SIZE> scratch_{};  // RTR and Terminate bodies

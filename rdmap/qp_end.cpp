@@ -151,7 +151,7 @@ void Qp::close() {
 
 bool Qp::is_drained() const {
   return sq_.is_empty() && responses_.is_empty() && reads_.is_empty() && source_ == Source::kNone &&
-         !is_rtr_pending_ && produced_ == sent_;
+         !is_rtr_pending_ && !is_nudge_pending_ && produced_ == sent_;
 }
 
 bool Qp::wants_close() const {

@@ -10,8 +10,12 @@
 namespace ddpsock::rdmap {
 namespace {
 
-// RTR frames: nobody looks at the STag (RFC 5040 section 5); siw uses 1 too.
-constexpr uint32_t kRtrStag = 1;
+// In messages of no octets nobody looks at the STag (RFC 5040 section 5); siw uses 1 too.
+constexpr uint32_t kAnyStag = 1;
+
+ddp::Segmenter empty_write() {
+  return ddp::Segmenter(ddp::TaggedHeader{false, control_byte(Opcode::kWrite), kAnyStag, 0}, {});
+}
 
 }  // namespace
 
@@ -35,6 +39,7 @@ bool Qp::can_start_entry() const {
 Qp::Source Qp::choose() const {
   if (source_ != Source::kNone) return source_;
   if (is_rtr_pending_) return Source::kRtr;
+  if (is_nudge_pending_) return Source::kNudge;
   const bool has_entry = can_start_entry();
   // As many answers may be in the LLP's hands as may be waiting: more and the ring would be full.
   const bool has_response =
@@ -62,6 +67,10 @@ bool Qp::next_segment(uint32_t mulpdu, ddp::Segment& out) {
       case Source::kRtr:
         start_rtr();
         break;
+      case Source::kNudge:
+        is_nudge_pending_ = false;
+        message_ = empty_write();
+        break;
       case Source::kSendQueue:
         start_entry();
         break;
@@ -86,11 +95,10 @@ void Qp::start_rtr() {
       message_ = ddp::Segmenter(untagged_header(Opcode::kSend), {});
       return;
     case Rtr::kWrite:
-      message_ =
-          ddp::Segmenter(ddp::TaggedHeader{false, control_byte(Opcode::kWrite), kRtrStag, 0}, {});
+      message_ = empty_write();
       return;
     case Rtr::kRead: {
-      const ReadRequest request{kRtrStag, 0, 0, kRtrStag, 0};
+      const ReadRequest request{kAnyStag, 0, 0, kAnyStag, 0};
       const size_t size = *encode(MutBytes(scratch_), request);
       ddp::GatherList body;
       body.append(Bytes(scratch_).first(size));

@@ -46,6 +46,7 @@ SoftQp::SoftQp(SoftEngine& engine, const QpAttr& attr, const rdmap::QpAttr& core
     : engine_(engine),
       pd_(attr.pd),
       linger_(attr.linger),
+      nudge_after_(attr.nudge),
       max_ird_(attr.max_ird),
       max_ord_(attr.max_ord),
       send_cq_(static_cast<SoftCq&>(*attr.send_cq)),
@@ -78,6 +79,7 @@ Status<StartError> SoftQp::start(const Start& start) {
   send_markers_ = agreed.send_markers;
   tx_.configure(agreed.has_crc, agreed.send_markers);
   rx_.configure(agreed.has_crc, agreed.receive_markers);
+  if (agreed.is_initiator) nudge_.configure(nudge_after_);
   core_->start(
       {.is_initiator = agreed.is_initiator, .rtr = to_rdmap(agreed.rtr), .ird = ird, .ord = ord});
   rx_.consume(*core_, start.already_read);
@@ -103,6 +105,7 @@ Need SoftQp::advance(Time now, Budget budget) {
     if (is_advancing_) return {.is_busy = true};
     if (!channel_ || core_->state() == QpState::kEnded) return {};
     is_advancing_ = true;
+    if (nudge_.take(now)) core_->nudge();
   }
   const Turn received = budget.may_be_readable ? receive(now, budget.bytes) : Turn::kIdle;
   // Once ended, memory in gathered segments is its owner's again.
@@ -128,6 +131,7 @@ SoftQp::Turn SoftQp::receive(Time now, uint32_t budget) {
       return Turn::kIdle;
     }
     if (tap_ != nullptr) tell(targets, *n, [&](auto seen) { tap_->received(seen, now); });
+    nudge_.heard();
     rx_.took(*n, spill);
     {
       const std::lock_guard lock(engine_.mutex());
@@ -155,6 +159,7 @@ SoftQp::Turn SoftQp::transmit(Time now, uint32_t budget) {
     const Result<size_t> n = channel_->send(tx_.pieces(), now);
     if (!n) return to_int(n.error()) == EAGAIN ? Turn::kBlocked : Turn::kLost;
     if (tap_ != nullptr) tell(tx_.pieces(), *n, [&](auto seen) { tap_->sent(seen, now); });
+    nudge_.sent(now);
     octets += static_cast<uint32_t>(*n);
     if (const uint32_t fpdus = tx_.taken(*n); fpdus != 0) {
       const std::lock_guard lock(engine_.mutex());
@@ -200,7 +205,7 @@ Need SoftQp::need(Time now, Turn received, Turn sent) {
   Need n;
   n.wants_readable = !is_fin_received_;
   n.wants_writable = sent == Turn::kBlocked;
-  n.deadline = std::min(linger_end_, channel_->next_event(now));
+  n.deadline = std::min({linger_end_, nudge_.due(), channel_->next_event(now)});
   // A post or an abort may have come while bytes moved without the lock.
   const bool has_new_work = sent == Turn::kIdle && !is_fin_sent_ && core_->has_output();
   if (received == Turn::kMore || sent == Turn::kMore || has_new_work || is_drop_wanted_) {

@@ -11,6 +11,7 @@
 
 #include "engine/engine.h"
 #include "engine/soft/channel.h"
+#include "engine/soft/nudge.h"
 #include "engine/soft/receiver.h"
 #include "engine/soft/soft_engine.h"
 #include "engine/soft/transmitter.h"
@@ -58,6 +59,7 @@ class SoftQp final : public Qp {
   SoftEngine& engine_;
   const Pd pd_;
   const Duration linger_;
+  const Duration nudge_after_;
   const uint32_t max_ird_;
   const uint32_t max_ord_;
   SoftCq& send_cq_;
@@ -80,6 +82,7 @@ class SoftQp final : public Qp {
   bool is_fin_sent_ = false;
   bool is_fin_received_ = false;
   Time linger_end_ = kNever;
+  Nudge nudge_;
 };
 
 }  // namespace ddpsock::engine

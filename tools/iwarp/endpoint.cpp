@@ -12,6 +12,8 @@
 namespace ddpsock::iwarp {
 namespace {
 
+// Longer than a peer that is awake takes to answer, shorter than a person notices.
+constexpr Duration kNudge = Duration::from_ms(25);
 constexpr Duration kTerminateTime = Duration::from_ms(2'000);
 
 std::unexpected<Error> fail_setup(const char* what) {
@@ -58,7 +60,8 @@ Result<std::unique_ptr<Endpoint>, Error> Endpoint::make(const EndpointAttr& attr
                                     .send_depth = attr.send_depth,
                                     .recv_depth = attr.recv_depth,
                                     .max_ird = attr.max_ird,
-                                    .max_ord = attr.max_ord});
+                                    .max_ord = attr.max_ord,
+                                    .nudge = kNudge});
   if (!qp) return fail_setup("a queue pair");
   made->qp_ = std::move(*qp);
   return made;

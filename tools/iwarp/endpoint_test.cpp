@@ -228,6 +228,42 @@ TEST(Listener, TurnsAwayWhatIsNotMpa) {
   server.join();
 }
 
+// A responder that has overlooked the first FPDU, as siw can, looks again when more comes.
+TEST(Endpoint, SendsAnEmptyWriteToAPeerThatStaysSilent) {
+  const base::UniqueFd from(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  Address address = *Address::resolve("127.0.0.1", 0);
+  ASSERT_EQ(bind(from.get(), address.get(), address.size), 0);
+  ASSERT_EQ(listen(from.get(), 1), 0);
+  ASSERT_EQ(getsockname(from.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.size),
+            0);
+  constexpr size_t kEmptySend = 24;
+  constexpr size_t kEmptyWrite = 20;
+  std::array<uint8_t, kEmptySend + kEmptyWrite> heard{};
+  std::thread silent([&] {
+    const base::UniqueFd fd(accept4(from.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    std::array<uint8_t, MPA_MAX_STARTUP_SIZE> frame;
+    ASSERT_GT(recv(fd.get(), frame.data(), frame.size(), 0), 0);
+    const auto size = mpa::write_startup({.kind = mpa::FrameKind::kReply,
+                                          .wants_crc = false,
+                                          .enhanced = mpa::Enhanced{.ird = 4, .ord = 4}},
+                                         frame);
+    ASSERT_EQ(send(fd.get(), frame.data(), *size, MSG_NOSIGNAL), static_cast<ssize_t>(*size));
+    EXPECT_EQ(recv(fd.get(), heard.data(), heard.size(), MSG_WAITALL),
+              static_cast<ssize_t>(heard.size()));
+  });
+  auto end = endpoint();
+  const auto connected = end->connect(address, greeting());
+  ASSERT_TRUE(connected) << connected.error().text;
+  ASSERT_TRUE(end->post(engine::SendWr{.id = kPing, .op = engine::op::Send{}}));
+  EXPECT_EQ(end->next_completion(soon())->id, kPing);
+  EXPECT_FALSE(end->next_completion(soon()));  // until the peer closes
+  silent.join();
+  EXPECT_TRUE(end->has_ended());
+  // Length, DDP tagged and last, RDMAP Write, any STag.
+  const std::array<uint8_t, 8> write{0x00, 0x0e, 0xc1, 0x40, 0x00, 0x00, 0x00, 0x01};
+  EXPECT_TRUE(std::equal(write.begin(), write.end(), heard.begin() + kEmptySend));
+}
+
 // The responder's ORD is above what the initiator can serve: RFC 6581 section 7 wants a Terminate,
 // which that peer, being in FPDU mode, understands.
 TEST(Endpoint, TerminatesWhenItsIrdIsTooSmall) {

@@ -24,7 +24,7 @@ RUN_SECONDS = 420
 SKIPPED = 77
 # What runs together under one capture. Connections of the second and the last kind do not end in peace.
 GROUPS = {
-    "start": "*Start.Agrees*:*PrivateData.Of*:*Depths*:*ReadyToReceive*",
+    "start": "*Start.Agrees*:*PrivateData.Of*:*Depths*:*ReadyToReceive*:*Overlooked*",
     "rejected": "*Start.Rejects*",
     "data": "*/Data.*:*Load.*-*SendInvalidates*",
     "ends": "*Offences*:*Ends*:*SendInvalidates*",

@@ -148,5 +148,37 @@ TEST_P(ReadyToReceive, LetsTheResponderSpeakFirst) {
       });
 }
 
+class Overlooked : public SiwTest {};
+INSTANTIATE_TEST_SUITE_P(OursConnects, Overlooked, testing::Values(all_cases().front()), name_of);
+
+// The first FPDU follows siw's Reply at once, as programs send it; what siw overlooks then, it
+// finds when our side nudges it (doc/decisions/0005-nudge.md).
+TEST_P(Overlooked, FirstFpdusArriveAllTheSame) {
+  constexpr int kConnections = 20;
+  for (int n = 0; n < kConnections && !HasFailure(); ++n) {
+    SCOPED_TRACE(n);
+    duel(
+        [](Peer& peer, Aside& other) {
+          EXPECT_EQ(peer.connect({}).kind, Outcome::Kind::kConnected);
+          peer.send(1, peer.expose(64, Access::kLocal).memory, {});
+          expect_done(peer, Event::Kind::kSent, 1);
+          while (!other.has_word() &&
+                 peer.next(Duration::from_ms(5)).kind == Event::Kind::kTimedOut) {
+          }
+          other.hear<char>();
+          peer.finish();
+          drain_to_the_end(peer);
+        },
+        [](Peer& peer, Aside& other) {
+          EXPECT_EQ(peer.wait_for_request().kind, Outcome::Kind::kRequested);
+          peer.post_receive(1, peer.expose(64, Access::kLocal).memory);
+          EXPECT_EQ(peer.accept({}, [] {}).kind, Outcome::Kind::kConnected);
+          expect_done(peer, Event::Kind::kReceived, 1);
+          other.tell('.');
+          drain_to_the_end(peer);
+        });
+  }
+}
+
 }  // namespace
 }  // namespace ddpsock::interop
