@@ -78,6 +78,7 @@ struct Outcome {
   std::unique_ptr<OurEnd> ours;
   std::unique_ptr<Persona> peer;
   int calls = 0;  // TCP connections
+  bool has_ended = false;
 };
 Outcome run(const Cell& cell);
 

@@ -106,6 +106,7 @@ TEST_P(Matrix, Cell) {
   const Cell& cell = matrix()[GetParam()];
   SCOPED_TRACE(to_text(cell));
   Outcome outcome = run(cell);
+  ASSERT_TRUE(outcome.has_ended) << "it would wait for ever";
   const Account& peer = outcome.peer->account();
   EXPECT_EQ(outcome.calls, cell.has_fallen_back ? 2 : 1);
   EXPECT_EQ(peer.verdict, cell.verdict);
