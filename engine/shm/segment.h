@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// The memory that the two ends of one connection share: a memfd with a lane a direction, sealed
+// against any change of size. The end that connected makes it and offers it in its hello (process,
+// descriptor, secret); the end that accepted takes it from /proc/PID/fd, which the kernel allows to
+// the same user and to no other, and checks owner, seals, size and secret before it is mapped.
+//
+// After that nobody needs the descriptor. The memory goes with the last process that maps it.
+#ifndef DDPSOCK_ENGINE_SHM_SEGMENT_H_
+#define DDPSOCK_ENGINE_SHM_SEGMENT_H_
+
+#include <sys/types.h>
+
+#include <array>
+#include <cstdint>
+
+#include "base/fd.h"
+#include "base/result.h"
+#include "engine/shm/lane.h"
+
+namespace ddpsock::engine::shm {
+
+using Secret = std::array<uint8_t, 16>;
+
+// What the hello carries. From the peer it is input like any other.
+struct Offer {
+  uint32_t pid = 0;  // in the offering process's own pid namespace
+  uint32_t fd = 0;
+  Secret secret{};
+};
+
+struct SegmentHead {
+  std::atomic<uint64_t> layout;  // kLayout
+  std::atomic<uint32_t> is_joined;  // an accepting end has mapped it; it will not be joined again
+  Secret secret;
+};
+static_assert(sizeof(SegmentHead) <= kLine);
+
+// Which end: the one that connected writes lane 0.
+enum class End : uint8_t { kConnected = 0, kAccepted = 1 };
+
+class Segment {
+ public:
+  // Mapped, with memory behind the first page of both lanes; the other end may join as soon as it
+  // knows the secret. ENOSYS, EMFILE, ENFILE, ENOMEM, EFBIG, ... : the connection does without.
+  struct Made {
+    Segment* segment;
+    base::UniqueFd fd;  // close-on-exec, out of the way of programs
+    Secret secret;
+  };
+  static Result<Made> make();
+
+  // EACCES (another user, or a process that hides), ENOENT (gone, or another pid namespace), EPROTO
+  // (not what it says), EALREADY (joined before), ENOMEM.
+  static Result<Segment*> join(const Offer& offer);
+
+  // The mapping of this process goes; what other processes map stays.
+  void unmap();
+
+  Lane& lane_from(End end);
+  bool is_joined() const;
+
+  // Provides memory for bytes [from, to) of a lane's ring; false if there is none, and then they
+  // must not be written: the kernel would answer with SIGBUS.
+  static bool provide(Lane& lane, size_t from, size_t to);
+
+ private:
+  Segment() = delete;
+};
+
+// fd of this process is the descriptor that was made with `inode`. A program may have closed it.
+bool is_memfd(int fd, ino_t inode);
+ino_t inode_of(int fd);
+
+}  // namespace ddpsock::engine::shm
+
+#endif  // DDPSOCK_ENGINE_SHM_SEGMENT_H_

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Waiting without sleeping, where that pays: for about 20 us, only while the peer was last seen on
+// another CPU, and less after spins that found nothing or during which the thread lost its CPU to
+// somebody else. What a thread has learnt is its own.
+#ifndef DDPSOCK_ENGINE_SHM_SPIN_H_
+#define DDPSOCK_ENGINE_SHM_SPIN_H_
+
+#include <cstdint>
+
+#include "base/clock.h"
+
+namespace ddpsock::engine::shm {
+
+// The CPU that this thread runs on, plus 1; 0 if it is not known. A load, no system call.
+uint32_t current_cpu();
+
+class Spin {
+ public:
+  // This thread's.
+  static Spin& mine();
+
+  // True as soon as `is_ready()` is; false when spinning is not worth it (any more). Ask
+  // is_worth() first. `is_ready` is called at least once.
+  template <typename F>
+  bool until(F is_ready) {
+    const Time start = base::now();
+    Time seen = start;
+    for (;;) {
+      for (int i = 0; i < kLooksPerClock; ++i) {
+        if (is_ready()) return on_found();
+        relax();
+      }
+      const Time now = base::now();
+      if (now - seen > kLostCpu) return on_lost(now);
+      if (now - start > Duration{budget_ns_}) return on_nothing();
+      seen = now;
+    }
+  }
+
+  // The peer was last seen on these CPUs (current_cpu() there, 0: never).
+  bool is_worth(uint32_t peer_cpu, uint32_t other_peer_cpu);
+
+  static void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+  }
+
+ private:
+  static constexpr int64_t kBudgetNs = 20'000, kLeastBudgetNs = 1'000;
+  static constexpr int kLooksPerClock = 8;
+  // Between two looks at the clock; more means that another thread ran here.
+  static constexpr Duration kLostCpu = Duration::from_us(50);
+  static constexpr Duration kAfterLoss = Duration::from_ms(5);
+  // How many waits go without after a spin of the least length that found nothing.
+  static constexpr uint32_t kMostSkipped = 64;
+
+  bool on_found();
+  bool on_nothing();
+  bool on_lost(Time now);
+
+  int64_t budget_ns_ = kBudgetNs;
+  uint32_t skip_ = 0, next_skip_ = 1;
+  Time not_before_{};
+};
+
+}  // namespace ddpsock::engine::shm
+
+#endif  // DDPSOCK_ENGINE_SHM_SPIN_H_
