@@ -25,10 +25,10 @@ namespace ddpsock::engine::shm {
 inline constexpr uint64_t kClosedBit = uint64_t{1} << 63;
 
 enum class Publication : uint8_t {
-  kQuiet,    // the reader is awake, or a bell is unread
-  kMustRing, // the caller must ring: the reader may sleep
-  kClosed,   // the reader has closed the lane; nothing was published
-  kCorrupt,  // the word is not what this side last wrote; nothing was published
+  kQuiet,     // the reader is awake, or a bell is unread
+  kMustRing,  // the caller must ring: the reader may sleep
+  kClosed,    // the reader has closed the lane; nothing was published
+  kCorrupt,   // the word is not what this side last wrote; nothing was published
 };
 
 // Moves the tail from `from` to `to`.

@@ -21,8 +21,8 @@ enum class Mutation {
   kNoBell,
 };
 
-// A reader in two manners: it sleeps in the kernel until there is a byte to read, as a blocking call
-// or a poller does. Bytes are counted, not copied.
+// A reader in two manners: it sleeps in the kernel until there is a byte to read, as a blocking
+// call or a poller does. Bytes are counted, not copied.
 struct Model {
   Word tail, armed;
   uint64_t head = 0;
@@ -129,7 +129,9 @@ TEST(BellModel, NoInterleavingLosesAWakeup) {
 }
 
 class Mutated : public testing::TestWithParam<Mutation> {};
-TEST_P(Mutated, IsFoundOut) { EXPECT_GT(explore(GetParam(), 2, true).broken, 0u); }
+TEST_P(Mutated, IsFoundOut) {
+  EXPECT_GT(explore(GetParam(), 2, true).broken, 0u);
+}
 INSTANTIATE_TEST_SUITE_P(Precautions, Mutated,
                          testing::Values(Mutation::kArmWithoutFence,
                                          Mutation::kArmWithoutSecondLook,

@@ -19,7 +19,8 @@ namespace ddpsock::engine::shm {
 
 class Interleaver {
  public:
-  // The threads' code and a check that runs after each step. All must start from what `reset` makes.
+  // The threads' code and a check that runs after each step. All must start from what `reset`
+  // makes.
   struct Program {
     std::function<void()> reset;
     std::array<std::function<void()>, 2> threads;

@@ -3,9 +3,9 @@
 // ("the wire") for what does not fit and for bells. Sans-IO: no system call, no wait, no clock.
 //
 // Positions count bytes since the beginning and never wrap (63 bits). What a side knows for sure it
-// keeps in its own state (LaneTx, LaneRx, in memory the peer does not have); everything in `Lane` is
-// written by the peer too, so each word is copied once and bounded before it is used, and an offset
-// into `data` is masked. A peer that lies spoils its own bytes.
+// keeps in its own state (LaneTx, LaneRx, in memory the peer does not have); everything in `Lane`
+// is written by the peer too, so each word is copied once and bounded before it is used, and an
+// offset into `data` is masked. A peer that lies spoils its own bytes.
 //
 // Bytes of stream go into the ring, or as FPDUs over the wire while the ring is full and before
 // both sides have it. The order between the two needs no position in the FPDU:
@@ -43,8 +43,8 @@ struct Lane {
 
   struct alignas(kLine) {  // by the writer
     std::atomic<uint64_t> tail;
-    std::atomic<uint64_t> base;     // the position that lies at data[0]
-    std::atomic<uint64_t> barrier;  // B
+    std::atomic<uint64_t> base;          // the position that lies at data[0]
+    std::atomic<uint64_t> barrier;       // B
     std::atomic<uint32_t> barrier_fpdu;  // M
     std::atomic<uint32_t> bells;         // sent so far
     std::atomic<uint32_t> is_on_wire;
@@ -68,8 +68,8 @@ struct Lane {
 struct LaneTx {
   uint64_t tail = 0;
   uint64_t base = 0;
-  uint64_t head = 0;          // the reader's, when last looked at
-  uint32_t barrier_fpdu = 0;  // M of the last barrier
+  uint64_t head = 0;                // the reader's, when last looked at
+  uint32_t barrier_fpdu = 0;        // M of the last barrier
   uint32_t populated = kSmallRing;  // bytes of `data` that surely have memory
   bool is_on_wire = true;
   bool must_ring = false;  // the first publication after a barrier
@@ -94,8 +94,8 @@ class LaneWriter {
     size_t size;
   };
 
-  // Contiguous room, at most `most`; size 0: full. Looks at the reader's head only when what it knew
-  // does not suffice.
+  // Contiguous room, at most `most`; size 0: full. Looks at the reader's head only when what it
+  // knew does not suffice.
   Room room(size_t most) {
     const uint64_t used = s_.tail - s_.base;
     const bool is_leaving_small = used > 0 && used + most > kSmallRing;
@@ -165,6 +165,10 @@ class LaneWriter {
     if (free_known() == 0) look_at_head();
     return free_known() == 0;
   }
+  std::atomic<uint32_t>& room_futex() { return lane_.bell.room_wanted; }
+  void want_no_room() { lane_.bell.room_wanted.store(0, std::memory_order_relaxed); }
+  uint32_t peer_cpu() const { return lane_.reader.cpu.load(std::memory_order_relaxed); }
+  Lane& lane() { return lane_; }
   bool is_read_to_end() {
     look_at_head();
     return s_.head == s_.tail;
@@ -207,8 +211,17 @@ class LaneReader {
     if (available == 0) return {nullptr, 0};
     const uint64_t base = lane_.writer.base.load(std::memory_order_relaxed);
     const size_t offset = (s_.head - base) & (kRingSize - 1);
-    return {lane_.data.data() + offset,
-            std::min({most, static_cast<size_t>(available), static_cast<size_t>(kRingSize - offset)})};
+    return {lane_.data.data() + offset, std::min({most, static_cast<size_t>(available),
+                                                  static_cast<size_t>(kRingSize - offset)})};
+  }
+
+  // Contiguous bytes `skip` behind the next, without regard to FPDUs that come before; for who
+  // looks or leaves, and has asked size_before(). REQUIRES: skip + most <= size() when that was
+  // asked.
+  Bytes at(size_t skip, size_t most) const {
+    const uint64_t base = lane_.writer.base.load(std::memory_order_relaxed);
+    const size_t offset = (s_.head + skip - base) & (kRingSize - 1);
+    return {lane_.data.data() + offset, std::min(most, static_cast<size_t>(kRingSize - offset))};
   }
 
   // `n` bytes have been taken. True: the writer sleeps for want of room and must be woken.
@@ -222,9 +235,16 @@ class LaneReader {
 
   // Bytes in the ring, those behind a barrier too.
   size_t size() const {
-    const uint64_t n =
-        (lane_.writer.tail.load(std::memory_order_acquire) & ~kClosedBit) - s_.head;
+    const uint64_t n = (lane_.writer.tail.load(std::memory_order_acquire) & ~kClosedBit) - s_.head;
     return n <= kRingSize ? static_cast<size_t>(n) : 0;
+  }
+  size_t size_before(uint32_t next_fpdu) const {
+    const uint64_t tail = lane_.writer.tail.load(std::memory_order_acquire) & ~kClosedBit;
+    if (tail - s_.head > kRingSize) return 0;
+    return static_cast<size_t>(limit(tail, next_fpdu) - s_.head);
+  }
+  uint32_t barrier_fpdu() const {
+    return lane_.writer.barrier_fpdu.load(std::memory_order_acquire);
   }
   bool is_empty(uint32_t next_fpdu) const { return next(next_fpdu, 1).size == 0; }
 
@@ -243,6 +263,14 @@ class LaneReader {
     return lane_.writer.bells.load(std::memory_order_relaxed) - s_.bells;
   }
   bool is_armed() const { return lane_.bell.armed.load(std::memory_order_relaxed) != 0; }
+
+  bool is_room_wanted() const {
+    return lane_.bell.room_wanted.load(std::memory_order_relaxed) != 0;
+  }
+  // The futex on which the writer sleeps; awake is what it must be told.
+  std::atomic<uint32_t>& room_futex() { return lane_.bell.room_wanted; }
+
+  uint32_t peer_cpu() const { return lane_.writer.cpu.load(std::memory_order_relaxed); }
 
   // Asks for a bell. False: there are bytes by now, and the question was taken back where possible.
   bool arm(uint32_t next_fpdu) {

@@ -20,8 +20,8 @@ class GuardedLane {
   GuardedLane() {
     const size_t size = (sizeof(Lane) + kPage - 1) / kPage * kPage;
     size_ = size + 2 * kPage;
-    base_ = static_cast<uint8_t*>(
-        mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    base_ =
+        static_cast<uint8_t*>(mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     mprotect(base_ + kPage, size, PROT_READ | PROT_WRITE);
     lane().reset();
   }
@@ -149,14 +149,30 @@ TEST_F(LaneTest, LiesAboutThePositionsStayWithinTheRing) {
   for (int i = 0; i < 200'000; ++i) {
     const uint64_t lie = rng() >> (rng() % 64);
     switch (rng() % 8) {
-      case 0: lane.writer.tail.store(lie); break;
-      case 1: lane.writer.base.store(lie); break;
-      case 2: lane.writer.barrier.store(lie); break;
-      case 3: lane.writer.barrier_fpdu.store(static_cast<uint32_t>(lie)); break;
-      case 4: lane.reader.head.store(lie); break;
-      case 5: lane.reader.next_fpdu.store(static_cast<uint32_t>(lie)); break;
-      case 6: lane.writer.tail.store(rx.head + rng() % (kRingSize + 2)); break;
-      case 7: lane.writer.bells.store(static_cast<uint32_t>(lie)); break;
+      case 0:
+        lane.writer.tail.store(lie);
+        break;
+      case 1:
+        lane.writer.base.store(lie);
+        break;
+      case 2:
+        lane.writer.barrier.store(lie);
+        break;
+      case 3:
+        lane.writer.barrier_fpdu.store(static_cast<uint32_t>(lie));
+        break;
+      case 4:
+        lane.reader.head.store(lie);
+        break;
+      case 5:
+        lane.reader.next_fpdu.store(static_cast<uint32_t>(lie));
+        break;
+      case 6:
+        lane.writer.tail.store(rx.head + rng() % (kRingSize + 2));
+        break;
+      case 7:
+        lane.writer.bells.store(static_cast<uint32_t>(lie));
+        break;
     }
     const auto bytes = reader.next(static_cast<uint32_t>(rng()), 1 + rng() % kRingSize);
     ASSERT_TRUE(in_ring(bytes.data, bytes.size));

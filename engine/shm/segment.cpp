@@ -84,8 +84,8 @@ Result<base::UniqueFd> open_offered(const Offer& offer) {
   const ssize_t n = readlink(path, name, sizeof name);
   if (n < 0) return fail_errno(errno);
   if (std::string_view(name, static_cast<size_t>(n)) != kLinkName) return fail_errno(EPROTO);
-  const auto fd = static_cast<int>(syscall(
-      SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0));
+  const auto fd = static_cast<int>(
+      syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0));
   if (fd < 0) return fail_errno(errno);
   return base::UniqueFd(fd);
 }
@@ -118,21 +118,21 @@ Result<Segment::Made> Segment::make() {
   return Made{*segment, std::move(fd), secret};
 }
 
-Result<Segment*> Segment::join(const Offer& offer) {
+Result<Segment*> Segment::open(const Offer& offer) {
   const auto fd = open_offered(offer);
   if (!fd) return fail(fd.error());
   if (!is_sealed_whole(fd->get())) return fail_errno(EPROTO);
   const auto segment = map(fd->get());
   if (!segment) return segment;
   SegmentHead& head = head_of(*segment);
-  int error = 0;
-  if (head.layout.load(std::memory_order_acquire) != kLayout || head.secret != offer.secret)
-    error = EPROTO;
-  else if (head.is_joined.exchange(1, std::memory_order_acq_rel) != 0)
-    error = EALREADY;
-  if (error == 0) return segment;
+  if (head.layout.load(std::memory_order_acquire) == kLayout && head.secret == offer.secret)
+    return segment;
   (*segment)->unmap();
-  return fail_errno(error);
+  return fail_errno(EPROTO);
+}
+
+bool Segment::join() {
+  return head_of(this).is_joined.exchange(1, std::memory_order_acq_rel) == 0;
 }
 
 void Segment::unmap() {
@@ -154,13 +154,9 @@ bool Segment::provide(Lane& lane, size_t from, size_t to) {
   return populate(reinterpret_cast<void*>(first), last - first);
 }
 
-ino_t inode_of(int fd) {
+FileId file_of(int fd) {
   struct stat st;
-  return fd >= 0 && fstat(fd, &st) == 0 ? st.st_ino : 0;
-}
-
-bool is_memfd(int fd, ino_t inode) {
-  return inode != 0 && inode_of(fd) == inode;
+  return fd >= 0 && fstat(fd, &st) == 0 ? FileId{st.st_dev, st.st_ino} : FileId{};
 }
 
 }  // namespace ddpsock::engine::shm

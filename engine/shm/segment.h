@@ -29,7 +29,7 @@ struct Offer {
 };
 
 struct SegmentHead {
-  std::atomic<uint64_t> layout;  // kLayout
+  std::atomic<uint64_t> layout;     // kLayout
   std::atomic<uint32_t> is_joined;  // an accepting end has mapped it; it will not be joined again
   Secret secret;
 };
@@ -49,9 +49,12 @@ class Segment {
   };
   static Result<Made> make();
 
-  // EACCES (another user, or a process that hides), ENOENT (gone, or another pid namespace), EPROTO
-  // (not what it says), EALREADY (joined before), ENOMEM.
-  static Result<Segment*> join(const Offer& offer);
+  // Maps what is offered. EACCES (another user, or a process that hides), ENOENT (gone, or another
+  // pid namespace), EPROTO (not what it says), ENOMEM.
+  static Result<Segment*> open(const Offer& offer);
+  // The accepting end's word that it has the memory; from then on the other end may use its lane.
+  // False: it was given before, by whomever.
+  [[nodiscard]] bool join();
 
   // The mapping of this process goes; what other processes map stays.
   void unmap();
@@ -67,9 +70,13 @@ class Segment {
   Segment() = delete;
 };
 
-// fd of this process is the descriptor that was made with `inode`. A program may have closed it.
-bool is_memfd(int fd, ino_t inode);
-ino_t inode_of(int fd);
+// Names the file behind a descriptor, whose number a program may have closed and used again.
+struct FileId {
+  dev_t device = 0;
+  ino_t inode = 0;
+  bool operator==(const FileId&) const = default;
+};
+FileId file_of(int fd);
 
 }  // namespace ddpsock::engine::shm
 

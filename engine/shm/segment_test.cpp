@@ -29,16 +29,19 @@ class SegmentTest : public testing::Test {
 };
 
 Errno error_of(const Offer& offer) {
-  const auto joined = Segment::join(offer);
-  if (!joined) return joined.error();
-  (*joined)->unmap();
-  return Errno{0};
+  const auto opened = Segment::open(offer);
+  if (!opened) return opened.error();
+  const bool is_joined = (*opened)->join();
+  (*opened)->unmap();
+  return is_joined ? Errno{0} : Errno{EALREADY};
 }
 
 TEST_F(SegmentTest, BothEndsSeeTheSameLanes) {
   EXPECT_FALSE(mine.segment->is_joined());
-  const auto theirs = Segment::join(offer);
+  const auto theirs = Segment::open(offer);
   ASSERT_TRUE(theirs.has_value());
+  EXPECT_FALSE(mine.segment->is_joined());
+  EXPECT_TRUE((*theirs)->join());
   EXPECT_TRUE(mine.segment->is_joined());
   for (const End end : {End::kConnected, End::kAccepted}) {
     Lane& lane = mine.segment->lane_from(end);
@@ -105,8 +108,8 @@ TEST_F(SegmentTest, AnotherProcessJoinsAndItsDeathLeavesNothing) {
   const pid_t child = fork();
   if (child == 0) {
     mine.segment->unmap();
-    const auto theirs = Segment::join(offer);
-    if (theirs) (*theirs)->lane_from(End::kAccepted).data[5] = 55;
+    const auto theirs = Segment::open(offer);
+    if (theirs && (*theirs)->join()) (*theirs)->lane_from(End::kAccepted).data[5] = 55;
     kill(getpid(), SIGKILL);
   }
   waitpid(child, nullptr, 0);

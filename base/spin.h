@@ -2,14 +2,14 @@
 // Waiting without sleeping, where that pays: for about 20 us, only while the peer was last seen on
 // another CPU, and less after spins that found nothing or during which the thread lost its CPU to
 // somebody else. What a thread has learnt is its own.
-#ifndef DDPSOCK_ENGINE_SHM_SPIN_H_
-#define DDPSOCK_ENGINE_SHM_SPIN_H_
+#ifndef DDPSOCK_BASE_SPIN_H_
+#define DDPSOCK_BASE_SPIN_H_
 
 #include <cstdint>
 
 #include "base/clock.h"
 
-namespace ddpsock::engine::shm {
+namespace ddpsock::base {
 
 // The CPU that this thread runs on, plus 1; 0 if it is not known. A load, no system call.
 uint32_t current_cpu();
@@ -66,6 +66,6 @@ class Spin {
   Time not_before_{};
 };
 
-}  // namespace ddpsock::engine::shm
+}  // namespace ddpsock::base
 
-#endif  // DDPSOCK_ENGINE_SHM_SPIN_H_
+#endif  // DDPSOCK_BASE_SPIN_H_

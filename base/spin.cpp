@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-#include "engine/shm/spin.h"
+#include "base/spin.h"
 
 #include <sched.h>
 
 #include <algorithm>
 
-namespace ddpsock::engine::shm {
+namespace ddpsock::base {
+
+namespace {
+__attribute__((tls_model("initial-exec"))) thread_local constinit Spin spin;
+}
 
 uint32_t current_cpu() {
   const int cpu = sched_getcpu();
@@ -13,7 +17,6 @@ uint32_t current_cpu() {
 }
 
 Spin& Spin::mine() {
-  static thread_local constinit Spin spin;
   return spin;
 }
 
@@ -49,4 +52,4 @@ bool Spin::on_lost(Time now) {
   return false;
 }
 
-}  // namespace ddpsock::engine::shm
+}  // namespace ddpsock::base
