@@ -47,6 +47,7 @@ struct StreamAttr {
   Peer peer = Peer::kProved;
   bool is_strict =
       false;  // DDPSOCK_START=strict: no FPDU before the Reply, also between proved peers
+  bool may_share_memory = false;  // with a proved peer of the same user on this host (engine/shm)
   bool wants_crc = true;     // CRC is used unless both sides want it off (RFC 5044 section 7.1)
   uint32_t max_payload = 0;  // bytes of stream in one FPDU; 0: the engine's own choice
   Duration start_timeout = Duration::from_ms(10'000);
@@ -71,7 +72,18 @@ struct StreamStatus {
   uint64_t bytes_sent, bytes_received;
   uint64_t fpdus_sent, fpdus_received;
   uint64_t crcs_checked;
+  const char* engine;   // which one serves now: "user" or "shm"; static text
+  const char* memory;   // why it is, or is not, in shared memory; static text
   const char* failure;  // valid until release(); nullptr if none
+};
+
+// What can be seen of a stream without a system call or a lock.
+struct Glance {
+  bool may_be_in_memory = false;  // now or later
+  bool is_in_memory = false;      // bytes come through memory shared with the peer
+  bool has_bytes = false;         // some are there
+  uint64_t position = 0;          // changes with each that comes
+  uint32_t peer_cpu = 0;          // where the peer last ran, plus 1; 0 if not known
 };
 
 // One connection in DDPMODE. Shared by every fd and every forked process that has the socket; lives
@@ -116,6 +128,24 @@ class Stream {
   // The last descriptor of this process is about to be closed. Gives the stream up; after it the
   // Stream must not be used by this process. Sends nothing. Call it before the kernel's close.
   virtual void release(int fd) = 0;
+
+  virtual Glance glance() const = 0;
+
+  // Thread `thread` (0: none) watches this stream by glances: where it reads all there is, the
+  // kernel may go on calling the socket readable, until settle().
+  virtual void let_bells_lie(uint32_t thread) = 0;
+
+  // Makes the kernel's word about readability true again, before somebody sleeps on it.
+  virtual void settle(int fd) = 0;
+
+  // From now on all bytes travel in the kernel, for good: a program is about to be executed that
+  // shall find them there. Bytes that lie in shared memory are moved to where it will find them.
+  virtual void leave_memory(int fd) = 0;
+
+  // TCP_NODELAY and TCP_CORK where the engine's own messages must get past them: true if the stream
+  // keeps the program's value in the kernel's place.
+  virtual bool set_push_option(int name, int value) = 0;
+  virtual bool get_push_option(int name, int& value) = 0;
 
   virtual StreamStatus status() const = 0;
 

@@ -38,6 +38,25 @@ bool is_start_strict() {
   return start != nullptr && strcmp(start, "strict") == 0;
 }
 
+// As ddprun has said; anything unknown is what it would be without it.
+bool may_share_memory_by_default() {
+  enum class Known : uint8_t { kNot, kYes, kNo };
+  static constinit std::atomic<Known> known{Known::kNot};
+  Known now = known.load(std::memory_order_relaxed);
+  if (now == Known::kNot) {
+    const char* engine = secure_getenv("DDPSOCK_ENGINE");
+    now = engine != nullptr && strcmp(engine, "user") == 0 ? Known::kNo : Known::kYes;
+    known.store(now, std::memory_order_relaxed);
+  }
+  return now == Known::kYes;
+}
+
+bool may_share_memory(const Socket& socket) {
+  const EngineChoice choice = socket.engine.load(std::memory_order_relaxed);
+  return choice == EngineChoice::kDefault ? may_share_memory_by_default()
+                                          : choice != EngineChoice::kUser;
+}
+
 int int_option(int fd, int level, int name, int otherwise) {
   int value = otherwise;
   socklen_t length = sizeof(value);
@@ -70,7 +89,7 @@ void give_up_connect(Socket& socket, int fd) {
 void enter_ddp_mode(Socket& socket, int fd) {
   const char* reason = socket.reason.load(std::memory_order_relaxed);
   socket.phase.store(Phase::kStream, std::memory_order_release);
-  log_connection("connect", fd, "stream", engine::user_stream_engine().name(), reason);
+  log_connection("connect", fd, "stream", engine_asked_for(socket), reason);
 }
 
 // REQUIRES: phase kCompleting, set by this thread.
@@ -90,6 +109,10 @@ int ask_last_word(Socket& socket, int fd, bool wait) {
 
 }  // namespace
 
+const char* engine_asked_for(const Socket& socket) {
+  return may_share_memory(socket) ? "auto" : "user";
+}
+
 bool is_tcp_socket(int fd) {
   const int saved_errno = errno;
   const int protocol = int_option(fd, SOL_SOCKET, SO_PROTOCOL, -1);
@@ -103,6 +126,7 @@ bool open_stream(Socket& socket, int fd, engine::Role role, engine::Peer peer, P
       .role = role,
       .peer = peer,
       .is_strict = is_start_strict(),
+      .may_share_memory = may_share_memory(socket),
       .wants_crc = socket.wants_crc.load(std::memory_order_relaxed),
   };
   const Result<engine::Stream*> stream = engine::user_stream_engine().open(fd, attr);

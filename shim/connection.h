@@ -17,6 +17,9 @@ bool is_tcp_socket(int fd);
 [[nodiscard]] bool open_stream(Socket& socket, int fd, engine::Role role, engine::Peer peer,
                                Phase phase);
 
+// Says which engine a connection is opened with: "auto" where shared memory may serve, else "user".
+const char* engine_asked_for(const Socket& socket);
+
 // A connection in kConnecting may be established by now: finds out, asks the policy for its last
 // word and lets the engine start. With `wait` the engine waits for the peer's Reply (a blocking
 // connect). 0, or the errno that connect() reports. Afterwards the phase is kStream, kPlain, kIdle

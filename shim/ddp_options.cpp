@@ -77,7 +77,7 @@ int upgrade(int fd, int role_wanted) {
   use->reason.store("the program upgraded the connection", std::memory_order_relaxed);
   use->is_nonblocking.store((real.fcntl(fd, F_GETFL) & O_NONBLOCK) != 0, std::memory_order_relaxed);
   if (!open_stream(*use, fd, *role, engine::Peer::kRequired, Phase::kStream)) return fail(ENOBUFS);
-  log_connection("upgrade", fd, "stream", engine::user_stream_engine().name(),
+  log_connection("upgrade", fd, "stream", engine_asked_for(*use),
                  "the program upgraded the connection");
   if (*role == engine::Role::kResponder) return 0;
   const int error = use->stream.load(std::memory_order_acquire)->on_connected(fd, false).error;
@@ -122,14 +122,27 @@ int set_mode(int fd, const void* value, socklen_t length) {
   return set_wish(fd, wanted.mode == DDP_MODE_OFF ? Wish::kOff : Wish::kStream);
 }
 
+std::optional<EngineChoice> engine_choice(const char* name) {
+  if (strcmp(name, "auto") == 0) return EngineChoice::kAuto;
+  if (strcmp(name, "user") == 0) return EngineChoice::kUser;
+  if (strcmp(name, "shm") == 0) return EngineChoice::kShm;
+  return std::nullopt;
+}
+
 int set_engine(int fd, const void* value, socklen_t length) {
   char name[kEngineNameBytes] = {};
   if (length == 0 || length > sizeof(name)) return fail(EINVAL);
   memcpy(name, value, length);
   if (name[sizeof(name) - 1] != '\0') return fail(EINVAL);
-  if (strcmp(name, "auto") != 0 && strcmp(name, engine::user_stream_engine().name()) != 0)
-    return fail(EINVAL);
-  return is_connected(fd) ? fail(EISCONN) : 0;
+  const auto choice = engine_choice(name);
+  if (!choice) return fail(EINVAL);
+  if (is_connected(fd)) return fail(EISCONN);
+  if (!is_tcp_socket(fd)) return fail(EOPNOTSUPP);
+  if (!ensure_entry(fd)) return fail(ENOBUFS);
+  const SocketUse use(fd);
+  if (!use) return fail(EBADF);
+  use->engine.store(*choice, std::memory_order_relaxed);
+  return 0;
 }
 
 int set_crc(int fd, const void* value, socklen_t length) {
@@ -154,7 +167,8 @@ void describe_stream(const Socket& socket, const engine::Stream& stream, ddp_sta
   to.mode = is_plain ? DDP_MODE_OFF : DDP_MODE_STREAM;
   if (!is_plain) {
     to.role = s.role == engine::Role::kInitiator ? DDP_ROLE_INITIATOR : DDP_ROLE_RESPONDER;
-    strncpy(to.engine, engine::user_stream_engine().name(), sizeof(to.engine) - 1);
+    strncpy(to.engine, s.engine, sizeof(to.engine) - 1);
+    strncpy(to.memory, s.memory, sizeof(to.memory) - 1);
   }
   if (s.failure != nullptr) strncpy(to.reason, s.failure, sizeof(to.reason) - 1);
   to.is_proved = socket.mode.load(std::memory_order_relaxed) == Mode::kProved;
@@ -215,7 +229,7 @@ int get_engine(int fd, void* value, socklen_t* length) {
   if (is_ours(fd)) {
     const SocketUse use(fd);
     if (use && has_live_stream(use.phase()))
-      strncpy(name, engine::user_stream_engine().name(), sizeof(name) - 1);
+      strncpy(name, use->stream.load(std::memory_order_acquire)->status().engine, sizeof(name) - 1);
   }
   return copy_out(name, sizeof(name), value, length);
 }

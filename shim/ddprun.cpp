@@ -135,7 +135,7 @@ int run_explain(const Options& options) {
 void declare(CLI::App& app, Options& options) {
   app.set_version_flag("--version", "ddprun " DDPSOCK_VERSION);
   app.add_option("--engine", options.engine, "engine for connections in DDPMODE")
-      ->check(CLI::IsMember({"auto", "user"}));
+      ->check(CLI::IsMember({"auto", "user", "shm"}));
   app.add_option("--rules", options.rules_file, "rules file (TOML)")->type_name("FILE");
   const auto add_default = [&](const char* name, Action action, const char* help) {
     return app.add_flag_callback(name, [&options, action] { options.action = action; }, help);

@@ -51,6 +51,18 @@ bool may_carry(int directory, const char* path, char* const* environment) {
   return count_entries(environment) <= kMaxEntries;
 }
 
+// What the program inherits it must find in the kernel: it has no part in memory shared with a
+// peer. A descriptor that a vfork child has closed is not inherited.
+void leave_memory_for_program() {
+  for (int fd = 0; fd < fds_end(); ++fd) {
+    const SocketUse use(fd);
+    if (!use || !has_live_stream(use.phase())) continue;
+    const int flags = real.fcntl(fd, F_GETFD);
+    if (flags >= 0 && (flags & FD_CLOEXEC) == 0)
+      use->stream.load(std::memory_order_acquire)->leave_memory(fd);
+  }
+}
+
 // run(environment, child) is the real call, with one variable more; it leaves the pid of a new
 // process in `child`.
 template <typename Run>
@@ -58,6 +70,7 @@ int run_carrying(int directory, const char* path, char* const* environment, Succ
                  Run run) {
   pid_t child = 0;
   if (!may_carry(directory, path, environment)) return run(environment, child);
+  leave_memory_for_program();
   engine::StreamEngine& engine = engine::user_stream_engine();
   const engine::StreamEngine::Handover handover = engine.begin_handover(successor);
   // Even a closed one tells the number under which the parent may have it.

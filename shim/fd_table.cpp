@@ -9,6 +9,7 @@
 
 #include "base/process.h"
 #include "shim/epoll_watch.h"
+#include "shim/memory_watch.h"
 
 namespace ddpsock::shim {
 
@@ -68,6 +69,7 @@ void replace(FdSlot* table, int fd, Socket* next) {
   Socket* old = table[fd].exchange(next, std::memory_order_acq_rel);
   if (old == nullptr) return;
   if (is_any_watched()) forget_watches_of(fd);
+  WatchedSet::forget_fd(fd);
   if (old->references.drop_fd().is_none()) retire_socket(*old, fd);
 }
 
@@ -142,6 +144,10 @@ void drop_fd_range(unsigned first, unsigned last) {
   if (!is_any_ours() || is_vfork_child()) return;
   const unsigned end = slots_end.load(std::memory_order_acquire);
   for (unsigned fd = first; fd < end && fd <= last; ++fd) drop_fd(static_cast<int>(fd));
+}
+
+int fds_end() {
+  return static_cast<int>(slots_end.load(std::memory_order_acquire));
 }
 
 void set_hint(int fd, Origin origin, const char* reason) {

@@ -81,6 +81,9 @@ inline void drop_stale_fd(int fd) {
   if (is_ours(fd)) drop_fd(fd);
 }
 
+// One more than the highest descriptor that was ever entered.
+int fds_end();
+
 // How a descriptor came to be connected, and why it is plain TCP, kept for every descriptor below
 // kMaxFds in one byte: enough for DDP_MODE to choose a role later and for DDP_STATUS.
 enum class Origin : uint8_t { kUnknown = 0, kConnected = 1, kAccepted = 2 };

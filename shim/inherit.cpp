@@ -64,7 +64,7 @@ void enter_stream(int fd, engine::Stream& stream) {
   socket->phase.store(is_connecting ? Phase::kConnecting : Phase::kStream,
                       std::memory_order_release);
   set_hint(fd, is_initiator ? Origin::kConnected : Origin::kAccepted, kReason);
-  log_connection("exec", fd, "stream", engine::user_stream_engine().name(), kReason);
+  log_connection("exec", fd, "stream", status.engine, kReason);
 }
 
 void enter_inherited(int fd) {

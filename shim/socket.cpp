@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include "base/process.h"
+#include "shim/log.h"
 
 namespace ddpsock::shim {
 namespace {
@@ -163,6 +164,7 @@ Socket* take_socket() {
   socket->mode.store(Mode::kPlain, std::memory_order_relaxed);
   socket->role.store(engine::Role::kInitiator, std::memory_order_relaxed);
   socket->wants_crc.store(true, std::memory_order_relaxed);
+  socket->engine.store(EngineChoice::kDefault, std::memory_order_relaxed);
   socket->is_nonblocking.store(false, std::memory_order_relaxed);
   socket->references.reset();
   return socket;
@@ -173,9 +175,18 @@ void drop_dead_stream(Socket& socket, int fd) {
   if (stream != nullptr) stream->release(fd);
 }
 
+// Which engine served in the end.
+static void log_close(const Socket& socket, int fd) {
+  const engine::Stream* stream = socket.stream.load(std::memory_order_acquire);
+  if (stream == nullptr) return;
+  const engine::StreamStatus status = stream->status();
+  log_connection("close", fd, "stream", status.engine, status.memory);
+}
+
 void retire_socket(Socket& socket, int fd) {
-  if (socket.phase.load(std::memory_order_acquire) == Phase::kListening && fd >= 0)
-    forget_listener(fd);
+  const Phase phase = socket.phase.load(std::memory_order_acquire);
+  if (phase == Phase::kListening && fd >= 0) forget_listener(fd);
+  if (phase == Phase::kStream && is_logging()) log_close(socket, fd);
   drop_dead_stream(socket, fd);
   push_free(socket);
 }

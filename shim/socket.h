@@ -23,6 +23,9 @@ enum class Phase : uint8_t {
                 // the last running call
 };
 
+// What the program asked for by DDP_ENGINE; kDefault: what ddprun said (DDPSOCK_ENGINE).
+enum class EngineChoice : uint8_t { kDefault, kAuto, kUser, kShm };
+
 constexpr bool has_live_stream(Phase p) {
   return p == Phase::kConnecting || p == Phase::kCompleting || p == Phase::kStream;
 }
@@ -64,6 +67,7 @@ struct Socket {
   std::atomic<Wish> wish{Wish::kNone};
   std::atomic<Mode> mode{Mode::kPlain};
   std::atomic<engine::Role> role{engine::Role::kInitiator};
+  std::atomic<EngineChoice> engine{EngineChoice::kDefault};
   std::atomic<bool> wants_crc{true};
   std::atomic<bool> is_nonblocking{false};
   uint32_t next_free = 0;  // of the pool

@@ -103,17 +103,18 @@ int connect_by_policy(int fd, const sockaddr* to, socklen_t length, Wish wish) {
 }
 
 // DDPMODE for a socket that accept() has just returned. False: it had to be given up.
-bool accept_in_ddp_mode(int fd, bool is_nonblocking, const Verdict& verdict) {
+bool accept_in_ddp_mode(int fd, bool is_nonblocking, const Verdict& verdict, EngineChoice engine) {
   Socket* socket = enter_fd(fd);
   if (socket == nullptr) return false;
   socket->is_nonblocking.store(is_nonblocking, std::memory_order_relaxed);
   obey(*socket, verdict);
+  socket->engine.store(engine, std::memory_order_relaxed);
   if (!open_stream(*socket, fd, engine::Role::kResponder, peer_of(verdict.mode), Phase::kStream)) {
     drop_fd(fd);
     return false;
   }
   const char* mode = verdict.mode == Mode::kUndecided ? "undecided" : "stream";
-  log_connection("accept", fd, mode, engine::user_stream_engine().name(), verdict.reason);
+  log_connection("accept", fd, mode, engine_asked_for(*socket), verdict.reason);
   return true;
 }
 
@@ -122,7 +123,9 @@ int accepted_by_policy(int listener, int fd, bool is_nonblocking) {
   Wish wish = Wish::kNone;
   bool is_known_listener = false;
   bool wants_crc = true;
+  EngineChoice engine = EngineChoice::kDefault;
   if (const SocketUse use(listener); use) {
+    engine = use->engine.load(std::memory_order_relaxed);
     wants_crc = use->wants_crc.load(std::memory_order_relaxed);
     wish = use->wish.load(std::memory_order_relaxed);
     is_known_listener = use.phase() == Phase::kListening;
@@ -134,7 +137,7 @@ int accepted_by_policy(int listener, int fd, bool is_nonblocking) {
   if (verdict.mode == Mode::kPlain) {
     set_hint(fd, Origin::kAccepted, verdict.reason);
     log_connection("accept", fd, "plain", "", verdict.reason);
-  } else if (!accept_in_ddp_mode(fd, is_nonblocking, verdict)) {
+  } else if (!accept_in_ddp_mode(fd, is_nonblocking, verdict, engine)) {
     real.close(fd);
     return fail(ECONNABORTED);
   }

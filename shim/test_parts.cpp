@@ -85,6 +85,12 @@ class InvertingStream final : public ddpsock::engine::Stream {
   }
 
   void release(int) override { ++engine.released; }
+  void leave_memory(int) override {}
+  ddpsock::engine::Glance glance() const override { return {}; }
+  void let_bells_lie(uint32_t) override {}
+  void settle(int) override {}
+  bool set_push_option(int, int) override { return false; }
+  bool get_push_option(int, int&) override { return false; }
 
   ddpsock::engine::StreamStatus status() const override {
     using enum ddpsock::engine::StreamState;
@@ -100,6 +106,8 @@ class InvertingStream final : public ddpsock::engine::Stream {
             .fpdus_sent = 0,
             .fpdus_received = 0,
             .crcs_checked = 0,
+            .engine = "user",
+            .memory = "",
             .failure = nullptr};
   }
 

@@ -22,10 +22,18 @@
 #define DDPSOCK_HELLO_HOST_SIZE 16
 #define DDPSOCK_HELLO_SIZE (DDPSOCK_HELLO_HOST_OFFSET + DDPSOCK_HELLO_HOST_SIZE)
 
+/* Optional, behind the hello and within its length: the initiator offers memory on this host. */
+#define DDPSOCK_OFFER_PID_OFFSET DDPSOCK_HELLO_SIZE
+#define DDPSOCK_OFFER_FD_OFFSET (DDPSOCK_OFFER_PID_OFFSET + 4)
+#define DDPSOCK_OFFER_SECRET_OFFSET (DDPSOCK_OFFER_FD_OFFSET + 4)
+#define DDPSOCK_OFFER_SECRET_SIZE 16
+#define DDPSOCK_HELLO_MAX_SIZE (DDPSOCK_OFFER_SECRET_OFFSET + DDPSOCK_OFFER_SECRET_SIZE)
+
 #define DDPSOCK_HELLO_VERSION 1
 
 /* Feature bits. A peer uses one only if both sides offer it. */
 #define DDPSOCK_FEATURE_STREAM 0x0001u /* Sends carry a byte stream */
+#define DDPSOCK_FEATURE_MEMORY 0x0002u /* an offer of memory follows the hello */
 
 /* Credits: 0 means that TCP's window is enough and Sends are never refused for want of a receive.
  */

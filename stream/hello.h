@@ -12,15 +12,24 @@
 
 namespace ddpsock::stream {
 
+// Memory that both ends on one host may use beside the connection (engine/shm).
+struct MemoryOffer {
+  uint32_t pid = 0;
+  uint32_t fd = 0;
+  std::array<uint8_t, DDPSOCK_OFFER_SECRET_SIZE> secret{};
+  bool operator==(const MemoryOffer&) const = default;
+};
+
 struct Hello {
   uint16_t features = DDPSOCK_FEATURE_STREAM;
   uint32_t max_payload = 0;  // largest chunk this side wants to receive, bytes of stream
   uint32_t credits = DDPSOCK_CREDITS_UNLIMITED;
   std::array<uint8_t, DDPSOCK_HELLO_HOST_SIZE> host{};  // all zero: not told
+  std::optional<MemoryOffer> memory{};                  // sets DDPSOCK_FEATURE_MEMORY
   bool operator==(const Hello&) const = default;
 };
 
-// Bytes written, or nothing if `out` is shorter than DDPSOCK_HELLO_SIZE.
+// Bytes written, or nothing if `out` is too short: DDPSOCK_HELLO_MAX_SIZE always suffices.
 std::optional<size_t> encode(MutBytes out, const Hello& hello);
 
 // The hello at the start of `private_data`; nothing if there is none: a stranger, or a version that

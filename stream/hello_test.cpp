@@ -53,6 +53,25 @@ TEST(Hello, AnotherMagicVersionOrLengthIsNoHello) {
   }
 }
 
+Hello sample_with_offer() {
+  Hello h = sample();
+  h.features |= DDPSOCK_FEATURE_MEMORY;
+  h.memory = MemoryOffer{.pid = 0x01020304, .fd = 0x05060708, .secret = {9, 8, 7}};
+  return h;
+}
+
+TEST(Hello, AnOfferOfMemoryFollowsTheHello) {
+  std::vector<uint8_t> bytes(DDPSOCK_HELLO_MAX_SIZE + 5, 0xa5);
+  EXPECT_EQ(encode(bytes, sample_with_offer()), size_t{DDPSOCK_HELLO_MAX_SIZE});
+  EXPECT_EQ(bytes[DDPSOCK_HELLO_LENGTH_OFFSET], DDPSOCK_HELLO_MAX_SIZE);
+  EXPECT_EQ(bytes[DDPSOCK_OFFER_PID_OFFSET], 1);
+  EXPECT_EQ(decode_hello(bytes), sample_with_offer());
+  EXPECT_FALSE(encode(MutBytes(bytes).first(DDPSOCK_HELLO_MAX_SIZE - 1), sample_with_offer()));
+  // The bit without the bytes offers nothing.
+  bytes[DDPSOCK_HELLO_LENGTH_OFFSET] = DDPSOCK_HELLO_MAX_SIZE - 1;
+  EXPECT_FALSE(decode_hello(bytes)->memory);
+}
+
 TEST(Hello, ALaterVersionMayBeLonger) {
   std::vector<uint8_t> bytes = encoded(sample());
   bytes[DDPSOCK_HELLO_LENGTH_OFFSET] = DDPSOCK_HELLO_SIZE + 4;

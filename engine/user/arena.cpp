@@ -191,6 +191,12 @@ uint32_t Arena::index_of(const void* record) const {
                                static_cast<ptrdiff_t>(kRecordSize));
 }
 
+bool Arena::is_sole_holder(const void* rec) {
+  const RecordHead& h = *head(index_of(rec));
+  const uint32_t me = my_process();
+  return me < HolderSet::kMax && !h.has_unlisted_holder.load() && h.holders.is_only(me);
+}
+
 uint32_t Arena::live_records() const {
   return shared_->records_live.load(std::memory_order_relaxed);
 }

@@ -27,6 +27,12 @@ class HolderSet {
   bool has(uint32_t index) const {
     return (words_[index / 64].load(std::memory_order_acquire) & bit(index)) != 0;
   }
+  bool is_only(uint32_t index) const {
+    for (uint32_t i = 0; i < kMax / 64; ++i)
+      if (words_[i].load(std::memory_order_acquire) != (i == index / 64 ? bit(index) : 0))
+        return false;
+    return true;
+  }
   bool is_empty() const {
     for (const auto& w : words_)
       if (w.load(std::memory_order_acquire) != 0) return false;
@@ -68,6 +74,10 @@ class Arena {
   uint32_t allocate_block();
   void free_block(uint32_t block);
   uint8_t* block_data(uint32_t block) { return blocks_ + (block - 1) * kBlockSize; }
+
+  // Does no other process hold the record? One that forks at this moment is seen, or its child has
+  // what this process had mapped before the question.
+  bool is_sole_holder(const void* record);
 
   uint32_t live_records() const;
   uint32_t record_count() const { return record_count_; }

@@ -13,6 +13,7 @@ class UserStream::Receiver {
  public:
   Receiver(UserStream& stream, int fd, std::span<const iovec> to, int flags);
   Io run();
+  bool refresh();
 
  private:
   enum class Front : uint8_t { kVerified, kIncomplete, kFailed };
@@ -34,6 +35,22 @@ class UserStream::Receiver {
   ssize_t pull();
   ssize_t pull_directly(uint32_t payload, uint32_t rest);
   ssize_t keep_last_byte(int flags);
+
+  // receiver_lane.cpp: where the stream lies in shared memory.
+  bool take_residue();
+  bool take_from_lane();
+  void copy_from_lane(const shm::LaneReader::Bytes& bytes);
+  void wake_writer();
+  bool is_bell_in_front() const;
+  uint32_t known_bells(uint32_t unread) const;
+  ssize_t pull_beside_lane();
+  ssize_t pull_no_further(int flags);
+  ssize_t await_bell(int flags, bool may_wait);
+  bool spin_for_bytes();
+  bool on_wire_end(ssize_t n);
+  void settle();
+  void take_bells_singly(uint32_t count);
+  bool may_bell_lie() const;
   ssize_t read(uint32_t ask, int flags);
   ssize_t receive_message(std::span<const iovec> into, int flags);
   void enable_queue_hints();
@@ -48,9 +65,11 @@ class UserStream::Receiver {
   const int fd_;
   IoCursor to_;
   const int flags_;
+  std::optional<shm::LaneReader> lane_;
   size_t got_ = 0;
   int error_ = 0;
   bool must_drop_ = false;   // the kept byte of an FPDU that is delivered to its end
+  bool has_spun_ = false;    // and found bytes
   bool is_drained_ = false;  // the last read took all that the kernel had
   uint8_t* data_ = nullptr;
   uint32_t capacity_ = 0, beg_ = 0, end_ = 0;

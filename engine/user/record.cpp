@@ -13,6 +13,7 @@ Record::Record(const StreamAttr& attr)
       peer(attr.peer),
       is_strict(attr.is_strict),
       wants_crc(attr.wants_crc),
+      wants_memory(attr.may_share_memory && attr.peer == Peer::kProved),
       max_payload(attr.max_payload != 0 ? std::min(attr.max_payload, kMaxChunkPayload)
                                         : kPreferredPayload),
       start_timeout(attr.start_timeout),

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/lease.h"
 #include "ddp/format.h"
+#include "engine/shm/segment.h"
 #include "engine/stream.h"
 #include "engine/user/arena.h"
 
@@ -35,6 +36,10 @@ struct Rx {
   bool has_queue_hints = false;          // TCP_INQ is on
   std::atomic<bool> is_started = false;  // the peer's start-up frame was read
   bool is_asleep = false;  // the holder waits in the kernel; everything here is as it left it
+  // Bytes that lay in the peer's lane when this process's family left it: they come first.
+  // Those from residue_split on come after all FPDUs before residue_fpdu.
+  std::array<uint32_t, 2> residue_blocks{};
+  uint32_t residue_beg = 0, residue_end = 0, residue_split = 0, residue_fpdu = 0;
 };
 
 struct Tx {
@@ -46,6 +51,7 @@ struct Tx {
       Arena::kNoBlock;  // the rest of an FPDU that the kernel cut in spite of that
   uint32_t tail_beg = 0, tail_end = 0;
   std::atomic<bool> is_started = false;  // our start-up frame was sent
+  std::atomic<bool> is_shut = false;     // by shutdown()
 };
 
 // Written under the lease of its direction, read at any time.
@@ -61,6 +67,38 @@ class Counter {
 struct Counters {
   Counter bytes_sent, bytes_received, fpdus_sent, fpdus_received, crcs_checked;
 };
+
+// Why a stream is not in shared memory. The texts are in memory.cpp.
+enum class MemoryState : uint8_t {
+  kUnasked,     // nobody has offered any
+  kOffered,     // by us; the peer has not joined
+  kInvited,     // by the peer; we have not joined
+  kJoined,      // both use it
+  kNotWanted,   // --engine user, or the peer is not proved to be on this host
+  kNoMemory,    // the kernel refused us some
+  kNotAllowed,  // the peer's process is another user's, hides, or lives in another pid namespace
+  kBadOffer,    // what the peer offered is not what it said
+  kShared,      // several processes held the stream before it began
+  kLeft,        // a program was executed that has no part in it
+  kBroken,      // the connection has ended
+};
+
+// The part of a stream that lies in memory shared with the peer (engine/shm). The mapping itself is
+// each process's own (UserStream).
+struct Memory {
+  std::atomic<MemoryState> state{MemoryState::kUnasked};
+  std::atomic<bool> has_left{false};  // no more through our lane, also while `state` says joined
+  shm::End end = shm::End::kConnected;
+  shm::Offer offer;
+  shm::LaneTx tx;
+  shm::LaneRx rx;
+  uint8_t attempts = 0;  // to join
+  bool had_nodelay = false,
+       had_cork = false;   // what the program had set, which bells must get past
+  uint32_t unnoticed = 0;  // publications since the kernel was last asked whether the peer lives
+};
+
+const char* memory_text(MemoryState state);
 
 struct Record {
   explicit Record(const StreamAttr& attr);
@@ -78,6 +116,7 @@ struct Record {
   std::atomic<Peer> peer;
   bool is_strict;
   bool wants_crc;
+  bool wants_memory;
   std::atomic<bool> has_peer_revision{false};  // after the two below
   bool is_peer_enhanced = false;
   uint8_t peer_revision = 0;
@@ -89,6 +128,7 @@ struct Record {
   Time sniff_until{};
   Rx rx;
   Tx tx;
+  Memory memory;
   Counters counters;
   std::array<char, 96> failure{};
 };

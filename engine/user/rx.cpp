@@ -36,7 +36,7 @@ uint32_t first_read_size(size_t room) {
 }  // namespace
 
 UserStream::Receiver::Receiver(UserStream& stream, int fd, std::span<const iovec> to, int flags)
-    : s_(stream), rx_(stream.rx_), fd_(fd), to_(to), flags_(flags) {
+    : s_(stream), rx_(stream.rx_), fd_(fd), to_(to), flags_(flags), lane_(stream.reading_lane()) {
   if (rx_.block != Arena::kNoBlock) {
     data_ = s_.arena_.block_data(rx_.block);
     capacity_ = Arena::kBlockSize;
@@ -49,6 +49,8 @@ Io UserStream::Receiver::run() {
   for (;;) {
     deliver();
     if (to_.left() == 0) break;
+    if ((lane_ && take_from_lane()) || (s_.has_residue() && take_residue())) continue;
+    if (error_ != 0) break;
     const Front front = look();
     if (front == Front::kVerified) continue;
     if (front == Front::kFailed) break;
@@ -56,10 +58,11 @@ Io UserStream::Receiver::run() {
       if (got_ == 0) error_ = EAGAIN;
       break;
     }
-    const ssize_t n = pull();
+    const ssize_t n = lane_ || s_.has_residue() ? pull_beside_lane() : pull();
     if (n > 0) continue;
-    if (n == 0) on_end();
     if (n < 0 && error_ == 0) error_ = errno;
+    if (lane_ && !on_wire_end(n)) continue;
+    if (n == 0) on_end();
     break;
   }
   return finish();
@@ -67,6 +70,10 @@ Io UserStream::Receiver::run() {
 
 // The kernel was empty at the last read, and there is something to return.
 bool UserStream::Receiver::has_enough() const {
+  if (lane_) {
+    const bool may_end = (flags_ & MSG_DONTWAIT) != 0 || !wants_more();
+    return got_ > 0 && may_end && !lane_->is_wire_in_use(rx_.msn);
+  }
   if (!is_drained_ || must_drop_) return false;
   if ((flags_ & MSG_DONTWAIT) != 0) return true;
   return !wants_more();
@@ -117,6 +124,8 @@ UserStream::Receiver::Front UserStream::Receiver::look() {
     accept_chunk(ulpdu - DDP_UNTAGGED_HEADER_SIZE, size);
     if (rx_.left > 0) return Front::kVerified;
     beg_ += rx_.skip;
+    // Bytes of the lane may lie between this FPDU and the next.
+    if (lane_ || s_.has_residue()) return Front::kVerified;
   }
 }
 
@@ -143,6 +152,8 @@ void UserStream::Receiver::count_segment(const uint8_t* p, uint32_t payload) {
   } else {
     rx_.mo += payload;
   }
+  if (lane_) lane_->note_fpdu(rx_.msn);
+  if (payload == 0) ++s_.r_.memory.rx.bells;
   s_.count_received(payload);
 }
 
@@ -348,6 +359,7 @@ Io UserStream::Receiver::finish() {
     if (read(kChunkHeader, MSG_DONTWAIT) <= 0)
       error_ = s_.fail_lost(fd_, "a byte known to be queued is gone");
   }
+  if (lane_ && got_ > 0 && error_ == 0 && !may_bell_lie()) settle();
   if (s_.is_state(StreamState::kFailed)) beg_ = end_ = rx_.left = 0;
   if (beg_ == end_ && rx_.left == 0) {
     if (rx_.block != Arena::kNoBlock) {
@@ -374,18 +386,20 @@ Io UserStream::recv(int fd, std::span<const iovec> to, int flags) {
   if ((flags & ~kKnown) != 0) return Io::fail(EOPNOTSUPP);
   Hold hold(*this, rx_.lease);
   if (const int e = hold.take(fd, Hold::kReceive, flags); e != 0) return Io::fail(e);
-  if (rx_.error != 0) return Io::fail(std::exchange(rx_.error, 0));
+  if (rx_.error != 0 && !has_bytes_left()) return Io::fail(std::exchange(rx_.error, 0));
   if (is_state(StreamState::kFailed)) return Io::ok(0);
   if (!rx_.is_started) {
     if (const int e = start_receiving(fd, flags); e != 0)
       return e == kEndOfStream ? Io::ok(0) : Io::fail(e);
   }
+  if (r_.memory.state == MemoryState::kInvited) try_to_join(fd);
   if (IoCursor(to).left() == 0) {
     // Nothing to place, but the call still waits or refuses as TCP's does.
     const ssize_t n = base::sys.recv(fd, nullptr, 0, flags & MSG_DONTWAIT);
     return n < 0 ? Io::fail(errno) : Io::ok(0);
   }
-  if ((flags & MSG_PEEK) != 0) return peek(fd, to, flags);
+  if ((flags & MSG_PEEK) != 0)
+    return reading_lane() ? peek_beside_lane(fd, to, flags) : peek(fd, to, flags);
   return Receiver(*this, fd, to, flags).run();
 }
 

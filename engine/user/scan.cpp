@@ -47,6 +47,15 @@ size_t UserStream::Scan::take(const uint8_t* p, size_t n, IoCursor* to, bool is_
 }
 
 UserStream::Scan::Sight UserStream::Scan::look(IoCursor* to, bool is_truncating) {
+  return look_from(to, is_truncating, true);
+}
+
+UserStream::Scan::Sight UserStream::Scan::look_behind_front(IoCursor* to, bool is_truncating) {
+  return look_from(to, is_truncating, false);
+}
+
+UserStream::Scan::Sight UserStream::Scan::look_from(IoCursor* to, bool is_truncating,
+                                                    bool has_front) {
   const Rx& rx = s_.rx_;
   Sight sight;
   if (data_ == nullptr) {
@@ -58,7 +67,8 @@ UserStream::Scan::Sight UserStream::Scan::look(IoCursor* to, bool is_truncating)
   uint32_t end = 0;
   if (rx.block != Arena::kNoBlock) {
     const uint8_t* buffered = s_.arena_.block_data(rx.block);
-    if (rx.left > 0) sight.payload += take(buffered + rx.beg, rx.left, to, is_truncating);
+    if (rx.left > 0 && has_front)
+      sight.payload += take(buffered + rx.beg, rx.left, to, is_truncating);
     const uint32_t front = rx.left > 0 ? rx.left + rx.skip : 0;
     end = rx.end - rx.beg - front;
     std::memcpy(data, buffered + rx.beg + front, end);
@@ -92,6 +102,7 @@ UserStream::Scan::Sight UserStream::Scan::look(IoCursor* to, bool is_truncating)
     beg += size;
     ++msn;
   }
+  sight.next_fpdu = msn;
   sight.has_partial = end > buffered && beg < end;
   if (sight.payload > 0) return sight;
   if (n == 0 && end > 0) sight.error = EPROTO;
@@ -172,7 +183,11 @@ Io UserStream::readable(int fd) {
     if (e == EPROTOTYPE) return Io::fail(e);
     if (e != 0) return Io::ok(0);
   }
-  return Io::ok(static_cast<ssize_t>(Scan(*this, fd, bytes_queued(fd)).look(nullptr).payload));
+  const size_t beside = bytes_beside_wire();
+  if (const auto lane = reading_lane(); lane && !lane->is_wire_in_use(rx_.msn))
+    return Io::ok(static_cast<ssize_t>(rx_.left + beside));
+  const size_t on_wire = Scan(*this, fd, bytes_queued(fd)).look(nullptr).payload;
+  return Io::ok(static_cast<ssize_t>(beside + on_wire));
 }
 
 bool UserStream::is_recv_ready(int fd) {
@@ -183,6 +198,9 @@ bool UserStream::is_recv_ready(int fd) {
   if (!rx_.is_started) {
     if (const int e = start_receiving(fd, MSG_DONTWAIT); e != 0) return e != EAGAIN;
   }
+  if (const auto lane = reading_lane(); lane && !lane->is_wire_in_use(rx_.msn))
+    return is_ready_beside_lane(fd);
+  if (bytes_beside_wire() > 0) return true;
   Scan scan(*this, fd, static_cast<size_t>(rx_.low_water));
   const Scan::Sight sight = scan.look(nullptr);
   if (sight.has_ended || sight.error != 0) return true;

@@ -23,10 +23,13 @@ class UserStream::Scan {
     int error = 0;           // nothing deliverable, and the kernel or the stream has this to report
     size_t queued = 0;       // unread bytes of the kernel that were seen
     bool has_partial = false;  // an incomplete FPDU lies in the kernel
+    uint32_t next_fpdu = 0;    // the number of the first FPDU that was not looked into
   };
   // Copies deliverable payload into `to`, or only counts it as MSG_TRUNC does, verifying each FPDU
   // it takes from. Without `to` all of it is counted.
   Sight look(IoCursor* to, bool is_truncating = false);
+  // The same without what recv() has begun to deliver.
+  Sight look_behind_front(IoCursor* to, bool is_truncating);
 
   // Waits until the kernel has more than `queued` unread bytes. Like recv(): 0, or EAGAIN after
   // SO_RCVTIMEO, EINTR, ...; ENODATA when it has and gets no more.
@@ -37,6 +40,7 @@ class UserStream::Scan {
   int swallow();
 
  private:
+  Sight look_from(IoCursor* to, bool is_truncating, bool has_front);
   static size_t take(const uint8_t* p, size_t n, IoCursor* to, bool is_truncating);
 
   static constexpr size_t kMostBytes = 8 << 20;

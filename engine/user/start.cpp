@@ -120,8 +120,10 @@ int UserStream::start_sending(int fd, int flags) {
 }
 
 int UserStream::send_start_frame(int fd, int flags, bool is_rejected) {
-  std::array<uint8_t, DDPSOCK_HELLO_SIZE> hello;
-  const size_t hello_size = stream::encode(hello, {.max_payload = kPreferredPayload}).value_or(0);
+  std::array<uint8_t, DDPSOCK_HELLO_MAX_SIZE> hello;
+  stream::Hello words{.max_payload = kPreferredPayload};
+  if (!is_rejected) offer_memory(words);
+  const size_t hello_size = stream::encode(hello, words).value_or(0);
   mpa::StartupFrame frame{.kind = kind_sent_by(r_.role),
                           .wants_crc = r_.wants_crc,
                           .is_rejected = is_rejected,
@@ -136,7 +138,7 @@ int UserStream::send_start_frame(int fd, int flags, bool is_rejected) {
   // No Reads outstanding, no peer-to-peer start.
   if (is_enhanced) frame.enhanced = mpa::Enhanced{};
 
-  uint8_t bytes[MPA_STARTUP_HEADER_SIZE + MPA_ENHANCED_SIZE + DDPSOCK_HELLO_SIZE];
+  uint8_t bytes[MPA_STARTUP_HEADER_SIZE + MPA_ENHANCED_SIZE + DDPSOCK_HELLO_MAX_SIZE];
   const auto size = mpa::write_startup(frame, bytes);
   assert(size.has_value());
   const ssize_t n = base::sys.send(fd, bytes, *size, flags);
@@ -226,6 +228,7 @@ int UserStream::accept_start_frame(int fd, mpa::StartupView view) {
     r_.peer_features = hello->features;
     const uint32_t ours = r_.max_payload;
     r_.max_payload = std::clamp(hello->max_payload, std::min(kMinPayload, ours), ours);
+    note_invitation(*hello);
   } else {
     r_.max_payload = std::min(r_.max_payload.load(), payload_per_segment(fd));
   }

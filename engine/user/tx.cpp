@@ -373,6 +373,11 @@ Io UserStream::send(int fd, std::span<const iovec> from, int flags) {
     if (const int e = flush_tail(fd, (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd)); e != 0)
       return Io::fail(e);
   }
+  if (r_.memory.state.load(std::memory_order_relaxed) == MemoryState::kOffered) notice_joining(fd);
+  if (writing_lane()) {
+    if (tx_.is_shut) return broken_pipe(fd, flags);
+    return send_beside_lane(fd, from, flags);
+  }
   return Sender(*this, fd, from, flags).run();
 }
 

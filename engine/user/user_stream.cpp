@@ -19,6 +19,10 @@ void free_blocks(Arena& arena, Record& r) {
   if (r.tx.tail_block != Arena::kNoBlock) arena.free_block(r.tx.tail_block);
   r.rx.block = Arena::kNoBlock;
   r.tx.tail_block = Arena::kNoBlock;
+  for (uint32_t& block : r.rx.residue_blocks) {
+    if (block != Arena::kNoBlock) arena.free_block(block);
+    block = Arena::kNoBlock;
+  }
 }
 
 }  // namespace
@@ -30,7 +34,9 @@ Io UserStream::shutdown(int fd, int how) {
     Hold hold(*this, tx_.lease);
     if (hold.take(fd, Hold::kSend, MSG_DONTWAIT) == 0 && tx_.tail_block != Arena::kNoBlock)
       flush_tail(fd, true);
-    return base::sys.shutdown(fd, how) == 0 ? Io::ok(0) : Io::fail(errno);
+    if (base::sys.shutdown(fd, how) != 0) return Io::fail(errno);
+    tx_.is_shut = true;
+    return Io::ok(0);
   }
   return base::sys.shutdown(fd, how) == 0 ? Io::ok(0) : Io::fail(errno);
 }
@@ -45,7 +51,9 @@ void UserStream::release(int fd) {
     if (hold.take(fd, Hold::kSend, MSG_DONTWAIT) == 0 && tx_.tail_block != Arena::kNoBlock)
       flush_tail(fd, true);
   }
-  if (!arena_.release_record(&r_)) return;
+  const bool is_last = arena_.release_record(&r_);
+  drop_memory(fd, is_last);
+  if (!is_last) return;
   r_.is_dying.store(true);
   finish_release();
 }
@@ -76,6 +84,8 @@ StreamStatus UserStream::status() const {
           .fpdus_sent = r_.counters.fpdus_sent.value(),
           .fpdus_received = r_.counters.fpdus_received.value(),
           .crcs_checked = r_.counters.crcs_checked.value(),
+          .engine = is_joined() ? "shm" : "user",
+          .memory = memory_text(r_.memory.state.load(std::memory_order_acquire)),
           .failure = r_.has_failure.load(std::memory_order_acquire) ? r_.failure.data() : nullptr};
 }
 

@@ -6,6 +6,9 @@
 #ifndef DDPSOCK_ENGINE_USER_USER_STREAM_H_
 #define DDPSOCK_ENGINE_USER_USER_STREAM_H_
 
+#include <optional>
+
+#include "engine/shm/segment.h"
 #include "engine/stream.h"
 #include "engine/user/arena.h"
 #include "engine/user/chunk.h"
@@ -13,6 +16,7 @@
 #include "engine/user/record.h"
 #include "mpa/startup_frame.h"
 #include "rdmap/terminate.h"
+#include "stream/hello.h"
 
 namespace ddpsock::engine {
 
@@ -29,10 +33,19 @@ class UserStream final : public Stream {
   void set_receive_low_water(int bytes) override;
   Io on_connected(int fd, bool wait) override;
   void release(int fd) override;
+  Glance glance() const override;
+  void let_bells_lie(uint32_t thread) override {
+    lazy_thread_.store(thread, std::memory_order_relaxed);
+  }
+  void settle(int fd) override;
+  void leave_memory(int fd) override;
+  bool set_push_option(int name, int value) override;
+  bool get_push_option(int name, int& value) override;
   StreamStatus status() const override;
 
  private:
   friend class Hold;
+  class LaneSender;
   class Receiver;
   class Scan;
   class Sender;
@@ -65,6 +78,35 @@ class UserStream final : public Stream {
   void send_terminate(int fd, rdmap::TermCode code, Bytes segment);
   void end_connection(int fd, const char* why);
 
+  // memory.cpp. What this process has mapped, once both ends have joined; nothing otherwise.
+  std::optional<shm::LaneReader> reading_lane();
+  shm::LaneReader reading_lane_of(shm::Segment* segment);
+  std::optional<shm::LaneWriter> writing_lane();
+  void offer_memory(stream::Hello& hello);
+  void note_invitation(const stream::Hello& hello);
+  void try_to_join(int fd);
+  void notice_joining(int fd);
+  void on_joined(int fd);
+  void drop_memory(int fd, bool is_last);
+  void drop_descriptor();
+  void break_memory();
+  bool is_joined() const {
+    return r_.memory.state.load(std::memory_order_acquire) == MemoryState::kJoined;
+  }
+  bool has_residue() const { return rx_.residue_beg < rx_.residue_end; }
+  bool was_read_to_end();
+
+  Io send_beside_lane(int fd, std::span<const iovec> from, int flags);
+  struct LaneSight {
+    size_t room = 0, seen = 0;
+    int error = 0;
+    bool has_ended = false;
+  };
+  LaneSight look_into_lane(int fd, std::span<const iovec> to, bool is_truncating);
+  Io peek_beside_lane(int fd, std::span<const iovec> to, int flags);
+  bool is_ready_beside_lane(int fd);
+  size_t bytes_beside_wire();
+  bool has_bytes_left();
   Io peek(int fd, std::span<const iovec> to, int flags);
   Io broken_pipe(int fd, int flags);
   int flush_tail(int fd, bool may_wait);
@@ -85,6 +127,11 @@ class UserStream final : public Stream {
   Record& r_;
   Rx& rx_;
   Tx& tx_;
+  // This process's own; a forked child inherits both.
+  std::atomic<shm::Segment*> segment_{nullptr};
+  std::atomic<uint32_t> lazy_thread_{0};  // let_bells_lie
+  base::UniqueFd memfd_;                  // until the peer has joined
+  shm::FileId memfd_file_;
 };
 
 }  // namespace ddpsock::engine

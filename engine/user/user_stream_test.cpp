@@ -24,97 +24,46 @@
 
 #include "base/sys.h"
 #include "engine/user/chunk.h"
+#include "engine/user/stream_testing.h"
 #include "stream/hello.h"
 
 namespace ddpsock::engine {
 namespace {
 
-using Buffer = std::vector<uint8_t>;
-
-Buffer pattern(size_t n, uint32_t seed = 1) {
-  Buffer b(n);
-  std::minstd_rand rng(seed);
-  for (auto& x : b) x = static_cast<uint8_t>(rng() >> 7);
-  return b;
-}
-
-struct TcpPair {
-  int client = -1, server = -1;
-  explicit TcpPair(int sndbuf = 0, int rcvbuf = 0) {
-    const int l = ::socket(AF_INET, SOCK_STREAM, 0);
-    if (rcvbuf != 0) setsockopt(l, SOL_SOCKET, SO_RCVBUF, &rcvbuf, sizeof rcvbuf);
-    sockaddr_in a{};
-    a.sin_family = AF_INET;
-    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof a;
-    EXPECT_EQ(bind(l, reinterpret_cast<sockaddr*>(&a), sizeof a), 0);
-    EXPECT_EQ(listen(l, 1), 0);
-    getsockname(l, reinterpret_cast<sockaddr*>(&a), &size);
-    client = ::socket(AF_INET, SOCK_STREAM, 0);
-    if (sndbuf != 0) setsockopt(client, SOL_SOCKET, SO_SNDBUF, &sndbuf, sizeof sndbuf);
-    if (rcvbuf != 0) setsockopt(client, SOL_SOCKET, SO_RCVBUF, &rcvbuf, sizeof rcvbuf);
-    EXPECT_EQ(::connect(client, reinterpret_cast<sockaddr*>(&a), sizeof a), 0);
-    server = ::accept(l, nullptr, nullptr);
-    ::close(l);
-    const int one = 1;
-    setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    setsockopt(server, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    const timeval limit{10, 0};
-    setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    setsockopt(server, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  }
-  ~TcpPair() {
-    ::close(client);
-    ::close(server);
-  }
+struct Kind {
+  const char* name;
+  bool crc, memory;
+  // Bytes are exchanged first, so that both ends are in shared memory when the test begins.
+  bool is_joined = false;
 };
 
-// One end in DDPMODE.
-struct End {
-  int fd;
-  Stream* s;
-  End(int f, Role role, Peer peer = Peer::kProved, bool strict = false, bool crc = true) : fd(f) {
-    auto r = user_stream_engine().open(
-        f, {.role = role, .peer = peer, .is_strict = strict, .wants_crc = crc});
-    EXPECT_TRUE(r.has_value());
-    s = *r;
-  }
-  ~End() { s->release(fd); }
-  End(const End&) = delete;
-
-  Io send(const Buffer& b, int flags = 0) {
-    const iovec v{const_cast<uint8_t*>(b.data()), b.size()};
-    return s->send(fd, {&v, 1}, flags);
-  }
-  Io recv(uint8_t* p, size_t n, int flags = 0) {
-    const iovec v{p, n};
-    return s->recv(fd, {&v, 1}, flags);
-  }
-  Buffer recv(size_t n, int flags = 0) {
-    Buffer b(n, 0xa5);
-    const Io io = recv(b.data(), n, flags);
-    EXPECT_EQ(io.error, 0) << strerror(io.error);
-    for (size_t i = static_cast<size_t>(std::max<ssize_t>(io.count, 0)); i < n; ++i)
-      EXPECT_EQ(b[i], 0xa5) << "byte beyond the returned count touched";
-    b.resize(static_cast<size_t>(std::max<ssize_t>(io.count, 0)));
-    return b;
-  }
-};
-
-bool kernel_says_readable(int fd) {
-  pollfd p{fd, POLLIN, 0};
-  return ::poll(&p, 1, 0) == 1 && (p.revents & POLLIN) != 0;
-}
-
-class UserStreamTest : public testing::TestWithParam<bool> {
+class UserStreamTest : public testing::TestWithParam<Kind> {
  protected:
-  bool crc() const { return GetParam(); }
+  UserStreamTest() {
+    if (!GetParam().is_joined) return;
+    EXPECT_EQ(a.send(pattern(1)).count, 1);
+    EXPECT_EQ(b.recv(1), pattern(1));
+    EXPECT_EQ(b.send(pattern(2)).count, 2);
+    EXPECT_EQ(a.recv(2), pattern(2));
+    EXPECT_EQ(a.send(pattern(3)).count, 3);
+    EXPECT_EQ(b.recv(3), pattern(3));
+    EXPECT_STREQ(a.s->status().engine, "shm") << a.s->status().memory;
+    EXPECT_STREQ(b.s->status().engine, "shm") << b.s->status().memory;
+    EXPECT_FALSE(kernel_says_readable(a.fd));
+    EXPECT_FALSE(kernel_says_readable(b.fd));
+  }
+  bool crc() const { return GetParam().crc; }
   TcpPair tcp;
-  End a{tcp.client, Role::kInitiator, Peer::kProved, false, GetParam()};
-  End b{tcp.server, Role::kResponder, Peer::kProved, false, GetParam()};
+  End a{tcp.client, Role::kInitiator, Peer::kProved, false, crc(), GetParam().memory};
+  End b{tcp.server, Role::kResponder, Peer::kProved, false, crc(), GetParam().memory};
 };
-INSTANTIATE_TEST_SUITE_P(Crc, UserStreamTest, testing::Bool(),
-                         [](const auto& p) { return p.param ? "on" : "off"; });
+INSTANTIATE_TEST_SUITE_P(Kinds, UserStreamTest,
+                         testing::Values(Kind{"crc", true, false},
+                                         Kind{"without_crc", false, false},
+                                         Kind{"memory", true, true},
+                                         Kind{"in_memory", true, true, true},
+                                         Kind{"in_memory_without_crc", false, true, true}),
+                         [](const auto& p) { return p.param.name; });
 
 TEST_P(UserStreamTest, OneThreadWritesAndReadsBothWays) {
   const Buffer hello = pattern(100);

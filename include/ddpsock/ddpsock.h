@@ -32,8 +32,10 @@ extern "C" {
 #define DDP_MODE_STREAM 1  /* byte stream, exactly TCP's semantics */
 #define DDP_MODE_MESSAGE 2 /* pure RDMAP with message boundaries (not yet: EOPNOTSUPP) */
 
-/* DDP_ENGINE (char[16], NUL-terminated; get: the engine that serves): "auto", "user". Set before
- * the connection is made; EINVAL for an unknown name, EISCONN afterwards. */
+/* DDP_ENGINE (char[16], NUL-terminated; get: the engine that serves now, "user" or "shm"). Set
+ * before the connection is made: "auto" (shared memory where both ends are the same user's on this
+ * host, from the first bytes that both have exchanged on; the user engine otherwise), "shm" (the
+ * same), "user". EINVAL for an unknown name, EISCONN afterwards. */
 #define DDP_ENGINE 2
 
 /* DDP_STATUS (struct ddp_status; get only): what this connection is and why. ENOTCONN before. */
@@ -57,7 +59,7 @@ struct ddp_mode {
 struct ddp_status {
   uint32_t mode;        /* DDP_MODE_* in force on the connection; OFF: plain TCP */
   uint32_t role;        /* DDP_ROLE_INITIATOR or DDP_ROLE_RESPONDER, 0 if plain */
-  char engine[16];      /* "user", "" if plain */
+  char engine[16];      /* "user" or "shm", "" if plain */
   char reason[80];      /* why it is in this mode, or why not, in words */
   uint32_t is_proved;   /* 1: same-host discovery proved the peer */
   uint32_t is_starting; /* 1: MPA start-up has not ended in both directions */
@@ -68,6 +70,7 @@ struct ddp_status {
   uint64_t bytes_sent, bytes_received;
   uint64_t fpdus_sent, fpdus_received;
   uint64_t crcs_checked;
+  char memory[80]; /* why it is, or is not, in shared memory, in words */
 };
 
 #ifdef __cplusplus

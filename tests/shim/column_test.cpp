@@ -19,6 +19,7 @@
 #include <string>
 #include <string_view>
 
+#include "ddpsock/ddpsock.h"
 #include "kernel.h"
 #include "tcp.h"
 
@@ -51,6 +52,13 @@ TEST_F(ColumnIs, WhatItClaimsOnTheWire) {
   for (const int fd : {pair.client.get(), pair.server.get()}) {
     if (column() == Column::kDdp) {
       EXPECT_GT(wire_bytes_received(fd), 110u + 10 * 16) << "framing adds to the payload";
+    } else if (column() == Column::kShm) {
+      EXPECT_GT(wire_bytes_received(fd), 20u + 10 * 24) << "a bell for each sleep";
+      ddp_status status{};
+      socklen_t size = sizeof status;
+      ASSERT_EQ(getsockopt(fd, SOL_DDP, DDP_STATUS, &status, &size), 0);
+      EXPECT_STREQ(status.engine, "shm") << status.memory;
+      EXPECT_GT(status.bytes_received, 100u);
     } else {
       EXPECT_EQ(wire_bytes_received(fd), 110u);
     }
@@ -64,8 +72,7 @@ TEST_F(ColumnIs, TheFirstBytesAreAnMpaRequest) {
   ASSERT_TRUE(kernel_poll(server, POLLIN, kSoon));
   char bytes[16] = {};
   EXPECT_EQ(syscall(SYS_recvfrom, server, bytes, sizeof bytes, MSG_PEEK, nullptr, nullptr), 16);
-  EXPECT_EQ(std::string(bytes, 16),
-            column() == Column::kDdp ? "MPA ID Req Frame" : "GET / HTTP/1.0\r\n");
+  EXPECT_EQ(std::string(bytes, 16), is_in_ddp_mode() ? "MPA ID Req Frame" : "GET / HTTP/1.0\r\n");
 }
 
 std::set<std::string> names_in(const char* directory) {
@@ -129,7 +136,7 @@ TEST_F(Untouched, DescriptorsWithinTheProgramsReach) {
   const Process before;
   use_everything();
   const Process after;
-  if (column() == Column::kDdp) {
+  if (is_in_ddp_mode()) {
     for (int fd = 0; fd < 100; ++fd)
       EXPECT_EQ(before.descriptors.count(std::to_string(fd)),
                 after.descriptors.count(std::to_string(fd)))
@@ -140,7 +147,7 @@ TEST_F(Untouched, DescriptorsWithinTheProgramsReach) {
 }
 
 TEST_F(Untouched, MemoryWherePlainTcpIsUsed) {
-  if (column() == Column::kDdp) GTEST_SKIP() << "a connection in DDPMODE has memory";
+  if (is_in_ddp_mode()) GTEST_SKIP() << "a connection in DDPMODE has memory";
   const Listener listener = listen_loopback();
   const Fd client = dial(listener.address);
   const Fd server = accept_one(listener.fd.get());

@@ -309,7 +309,7 @@ TEST_F(ExecTest, AStaticProgramIsLogged) {
   const bool is_logged =
       text.str().find("shim_exec_child_static: fds 0 1 ") != std::string::npos &&
       text.str().find("leave DDPMODE: the program is static") != std::string::npos;
-  EXPECT_EQ(is_logged, column() == Column::kDdp) << text.str();
+  EXPECT_EQ(is_logged, is_in_ddp_mode()) << text.str();
 }
 
 class ExecClient : public TcpTest {

@@ -36,12 +36,17 @@ int open_socket(bool is_raw, int type_flags) {
 
 }  // namespace
 
+bool is_in_ddp_mode() {
+  return column() == Column::kDdp || column() == Column::kShm;
+}
+
 Column column() {
   const char* name = getenv("SHIM_TEST_COLUMN");
   const std::string_view text = name ? name : "native";
   if (text == "native") return Column::kNative;
   if (text == "off") return Column::kOff;
   if (text == "ddp") return Column::kDdp;
+  if (text == "shm") return Column::kShm;
   if (text == "raw_server") return Column::kRawServer;
   if (text == "raw_client") return Column::kRawClient;
   fprintf(stderr, "SHIM_TEST_COLUMN: unknown column %s\n", name);

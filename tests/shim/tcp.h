@@ -27,10 +27,13 @@ namespace ddpsock::shim_tests {
 enum class Column {
   kNative,     // no preload
   kOff,        // the library is loaded, rules say off
-  kDdp,        // both ends of each connection are in DDPMODE
+  kDdp,        // both ends of each connection are in DDPMODE, with the user engine
+  kShm,        // the same, in shared memory
   kRawServer,  // rules say prefer; listeners are made behind the library's back
   kRawClient,  // rules say prefer; connecting sockets are made behind the library's back
 };
+// kDdp and kShm.
+bool is_in_ddp_mode();
 Column column();  // from the environment variable SHIM_TEST_COLUMN; kNative without it
 
 // Every test gets a deadline and starts with SIGPIPE ignored.

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// For the tests of the stream engine: a pair of TCP sockets and one end of a stream.
+#ifndef DDPSOCK_ENGINE_USER_STREAM_TESTING_H_
+#define DDPSOCK_ENGINE_USER_STREAM_TESTING_H_
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "engine/stream.h"
+
+namespace ddpsock::engine {
+
+using Buffer = std::vector<uint8_t>;
+
+inline Buffer pattern(size_t n, uint32_t seed = 1) {
+  Buffer b(n);
+  std::minstd_rand rng(seed);
+  for (auto& x : b) x = static_cast<uint8_t>(rng() >> 7);
+  return b;
+}
+
+struct TcpPair {
+  int client = -1, server = -1;
+  explicit TcpPair(int sndbuf = 0, int rcvbuf = 0) {
+    const int l = ::socket(AF_INET, SOCK_STREAM, 0);
+    if (rcvbuf != 0) setsockopt(l, SOL_SOCKET, SO_RCVBUF, &rcvbuf, sizeof rcvbuf);
+    sockaddr_in a{};
+    a.sin_family = AF_INET;
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof a;
+    EXPECT_EQ(bind(l, reinterpret_cast<sockaddr*>(&a), sizeof a), 0);
+    EXPECT_EQ(listen(l, 1), 0);
+    getsockname(l, reinterpret_cast<sockaddr*>(&a), &size);
+    client = ::socket(AF_INET, SOCK_STREAM, 0);
+    if (sndbuf != 0) setsockopt(client, SOL_SOCKET, SO_SNDBUF, &sndbuf, sizeof sndbuf);
+    if (rcvbuf != 0) setsockopt(client, SOL_SOCKET, SO_RCVBUF, &rcvbuf, sizeof rcvbuf);
+    EXPECT_EQ(::connect(client, reinterpret_cast<sockaddr*>(&a), sizeof a), 0);
+    server = ::accept(l, nullptr, nullptr);
+    ::close(l);
+    const int one = 1;
+    setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    setsockopt(server, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    const timeval limit{10, 0};
+    setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    setsockopt(server, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  }
+  ~TcpPair() {
+    close_client();
+    close_server();
+  }
+  void close_client() {
+    if (client >= 0) ::close(std::exchange(client, -1));
+  }
+  void close_server() {
+    if (server >= 0) ::close(std::exchange(server, -1));
+  }
+};
+
+// One end in DDPMODE.
+struct End {
+  int fd;
+  Stream* s;
+  End(int f, Role role, Peer peer = Peer::kProved, bool strict = false, bool crc = true,
+      bool memory = false)
+      : fd(f) {
+    auto r = user_stream_engine().open(f, {.role = role,
+                                           .peer = peer,
+                                           .is_strict = strict,
+                                           .may_share_memory = memory,
+                                           .wants_crc = crc});
+    EXPECT_TRUE(r.has_value());
+    s = *r;
+  }
+  ~End() { release(); }
+  void release() {
+    if (s != nullptr) std::exchange(s, nullptr)->release(fd);
+  }
+  End(const End&) = delete;
+
+  Io send(const Buffer& b, int flags = 0) {
+    const iovec v{const_cast<uint8_t*>(b.data()), b.size()};
+    return s->send(fd, {&v, 1}, flags);
+  }
+  Io recv(uint8_t* p, size_t n, int flags = 0) {
+    const iovec v{p, n};
+    return s->recv(fd, {&v, 1}, flags);
+  }
+  Buffer recv(size_t n, int flags = 0) {
+    Buffer b(n, 0xa5);
+    const Io io = recv(b.data(), n, flags);
+    EXPECT_EQ(io.error, 0) << strerror(io.error);
+    for (size_t i = static_cast<size_t>(std::max<ssize_t>(io.count, 0)); i < n; ++i)
+      EXPECT_EQ(b[i], 0xa5) << "byte beyond the returned count touched";
+    b.resize(static_cast<size_t>(std::max<ssize_t>(io.count, 0)));
+    return b;
+  }
+};
+
+inline bool kernel_says_readable(int fd) {
+  pollfd p{fd, POLLIN, 0};
+  return ::poll(&p, 1, 0) == 1 && (p.revents & POLLIN) != 0;
+}
+
+}  // namespace ddpsock::engine
+
+#endif  // DDPSOCK_ENGINE_USER_STREAM_TESTING_H_

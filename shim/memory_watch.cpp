@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "shim/memory_watch.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/process.h"
+#include "base/spin.h"
+#include "shim/fd_table.h"
+
+namespace ddpsock::shim {
+
+constinit std::atomic<unsigned> watched_sets{0};
+
+namespace {
+
+constexpr unsigned kMostSets = 16;
+constexpr uint32_t kReadable = EPOLLIN | EPOLLRDNORM;
+
+alignas(WatchedSet) constinit std::array<WatchedSet, kMostSets> sets{};
+
+// Runs `f(Stream&)` if `fd` is a stream in DDPMODE.
+template <typename F>
+void with_stream(int fd, F f) {
+  if (socket_at(fd) == nullptr) return;
+  const SocketUse use(fd);
+  if (use && has_live_stream(use.phase())) f(*use->stream.load(std::memory_order_acquire));
+}
+
+}  // namespace
+
+template <typename F>
+void WatchedSet::each(F visit) {
+  const unsigned end = end_.load(std::memory_order_acquire);
+  for (unsigned i = 0; i < end; ++i)
+    if (const int fd = watches_[i].fd.load(std::memory_order_acquire) - 1; fd >= 0)
+      visit(watches_[i], fd);
+}
+
+WatchedSet* WatchedSet::find(int set) {
+  if (!is_any_set_watched()) return nullptr;
+  for (WatchedSet& s : sets)
+    if (s.set_.load(std::memory_order_acquire) == set + 1) return &s;
+  return nullptr;
+}
+
+WatchedSet* WatchedSet::claim(int set) {
+  for (WatchedSet& s : sets) {
+    int free = 0;
+    if (!s.set_.compare_exchange_strong(free, set + 1)) continue;
+    watched_sets.fetch_add(1, std::memory_order_acq_rel);
+    return &s;
+  }
+  return nullptr;
+}
+
+WatchedSet::Watch* WatchedSet::find_fd(int fd) {
+  Watch* found = nullptr;
+  each([&](Watch& w, int watched) {
+    if (watched == fd) found = &w;
+  });
+  return found;
+}
+
+// A program that gives two descriptors the same data cannot be told which of them has bytes.
+bool WatchedSet::has_other_with(uint64_t data, int fd) {
+  bool has = false;
+  each([&](Watch& w, int watched) {
+    has |= watched != fd && w.data.load(std::memory_order_relaxed) == data;
+  });
+  return has;
+}
+
+void WatchedSet::watch(int set, int fd, const epoll_event& event) {
+  const bool is_served =
+      (event.events & kReadable) != 0 && (event.events & (EPOLLONESHOT | EPOLLEXCLUSIVE)) == 0;
+  bool may_be_in_memory = false;
+  with_stream(fd,
+              [&](engine::Stream& stream) { may_be_in_memory = stream.glance().may_be_in_memory; });
+  if (!is_served || !may_be_in_memory) return forget(set, fd);
+  WatchedSet* s = find(set);
+  if (s == nullptr && (s = claim(set)) == nullptr) return;
+  Watch* w = s->find_fd(fd);
+  for (unsigned i = 0; w == nullptr && i < kMost; ++i) {
+    if (s->watches_[i].fd.load(std::memory_order_relaxed) != 0) continue;
+    w = &s->watches_[i];
+    unsigned end = s->end_.load(std::memory_order_relaxed);
+    while (end <= i && !s->end_.compare_exchange_weak(end, i + 1)) {
+    }
+  }
+  if (w == nullptr || s->has_other_with(event.data.u64, fd)) return forget(set, fd);
+  w->events.store(event.events, std::memory_order_relaxed);
+  w->data.store(event.data.u64, std::memory_order_relaxed);
+  w->reported.store(0, std::memory_order_relaxed);
+  w->seen.store(~uint64_t{0}, std::memory_order_relaxed);
+  w->has_lazy_bell.store(false, std::memory_order_relaxed);
+  w->fd.store(fd + 1, std::memory_order_release);
+}
+
+void WatchedSet::forget(int set, int fd) {
+  WatchedSet* s = find(set);
+  if (s == nullptr) return;
+  s->each([&](Watch& w, int watched) {
+    if (watched != fd) return;
+    // Whoever watches it from now on relies on the kernel.
+    with_stream(fd, [&](engine::Stream& stream) {
+      stream.let_bells_lie(0);
+      stream.settle(fd);
+    });
+    w.fd.store(0, std::memory_order_release);
+  });
+}
+
+void WatchedSet::forget_fd(int fd) {
+  if (!is_any_set_watched()) return;
+  for (WatchedSet& s : sets)
+    s.each([&](Watch& w, int watched) {
+      if (watched == fd) w.fd.store(0, std::memory_order_release);
+    });
+}
+
+void WatchedSet::forget_set(int set) {
+  WatchedSet* s = find(set);
+  if (s == nullptr) return;
+  s->each([](Watch& w, int) { w.fd.store(0, std::memory_order_release); });
+  s->end_.store(0, std::memory_order_relaxed);
+  s->set_.store(0, std::memory_order_release);
+  watched_sets.fetch_sub(1, std::memory_order_acq_rel);
+}
+
+// All streams of a set, kept from being closed while they are looked at again and again.
+class WatchedSet::Look {
+ public:
+  explicit Look(WatchedSet& set) {
+    const unsigned end = set.end_.load(std::memory_order_acquire);
+    // Where the last call stopped for want of room.
+    const unsigned first = end > 0 ? set.next_.load(std::memory_order_relaxed) % end : 0;
+    for (unsigned n = 0; n < end; ++n) {
+      Watch& w = set.watches_[(first + n) % end];
+      const int fd = w.fd.load(std::memory_order_acquire) - 1;
+      if (fd < 0 || socket_at(fd) == nullptr) continue;
+      Item& item = items_[count_];
+      item.use.emplace(fd);
+      if (!*item.use || item.use->phase() != Phase::kStream) {
+        item.use.reset();
+        continue;
+      }
+      item.watch = &w;
+      item.stream = (*item.use)->stream.load(std::memory_order_acquire);
+      item.place = (first + n) % end;
+      if (item.stream->glance().may_be_in_memory) {
+        ++count_;
+      } else {
+        w.fd.store(0, std::memory_order_release);
+        item.use.reset();
+      }
+    }
+  }
+
+  int collect(WatchedSet& set, epoll_event* events, int room) {
+    int count = 0;
+    for (unsigned i = 0; i < count_; ++i) {
+      Item& item = items_[i];
+      const engine::Glance glance = item.stream->glance();
+      if (!is_news(*item.watch, glance)) continue;
+      if (count == room) {
+        set.next_.store(item.place, std::memory_order_relaxed);
+        break;
+      }
+      item.watch->reported.store(glance.position, std::memory_order_relaxed);
+      item.watch->has_lazy_bell.store(true, std::memory_order_relaxed);
+      item.stream->let_bells_lie(base::thread_id());
+      events[count].events = item.watch->events.load(std::memory_order_relaxed) & kReadable;
+      events[count++].data.u64 = item.watch->data.load(std::memory_order_relaxed);
+    }
+    return count;
+  }
+
+  bool spin() {
+    uint32_t peer_cpu = 0;
+    for (unsigned i = 0; i < count_; ++i)
+      if (const auto glance = items_[i].stream->glance(); glance.peer_cpu != 0)
+        peer_cpu = glance.peer_cpu;
+    base::Spin& mine = base::Spin::mine();
+    if (!mine.is_worth(peer_cpu, peer_cpu)) return false;
+    return mine.until([this] {
+      for (unsigned i = 0; i < count_; ++i)
+        if (is_news(*items_[i].watch, items_[i].stream->glance())) return true;
+      return false;
+    });
+  }
+
+ private:
+  struct Item {
+    std::optional<SocketUse> use;
+    Watch* watch = nullptr;
+    engine::Stream* stream = nullptr;
+    unsigned place = 0;
+  };
+
+  static bool is_news(const Watch& w, const engine::Glance& glance) {
+    return glance.has_bytes && ((w.events.load(std::memory_order_relaxed) & EPOLLET) == 0 ||
+                                w.reported.load(std::memory_order_relaxed) != glance.position);
+  }
+
+  std::array<Item, kMost> items_;
+  unsigned count_ = 0;
+};
+
+int WatchedSet::collect(epoll_event* events, int room, bool may_spin) {
+  Look look(*this);
+  const int count = look.collect(*this, events, room);
+  if (count > 0 || !may_spin || !look.spin()) return count;
+  return look.collect(*this, events, room);
+}
+
+bool WatchedSet::settle() {
+  bool has_bytes = false;
+  each([&](Watch& w, int fd) {
+    if (!w.has_lazy_bell.load(std::memory_order_relaxed)) return;
+    with_stream(fd, [&](engine::Stream& stream) {
+      stream.let_bells_lie(0);
+      stream.settle(fd);
+      has_bytes |= stream.glance().has_bytes;
+    });
+    w.has_lazy_bell.store(false, std::memory_order_relaxed);
+  });
+  return !has_bytes;
+}
+
+// Reported for a bell that lies unread, and for nothing else as far as anyone can see.
+bool WatchedSet::is_stale(const epoll_event& event) {
+  if ((event.events & ~kReadable) != 0) return false;
+  bool is_stale = false;
+  each([&](Watch& w, int fd) {
+    if (w.data.load(std::memory_order_relaxed) != event.data.u64 ||
+        !w.has_lazy_bell.load(std::memory_order_relaxed))
+      return;
+    with_stream(fd, [&](engine::Stream& stream) {
+      const engine::Glance glance = stream.glance();
+      if (glance.has_bytes || !glance.is_in_memory) return;
+      is_stale = true;
+      // Nothing has come since the kernel was asked before: perhaps it means an end.
+      if (w.seen.exchange(glance.position, std::memory_order_relaxed) != glance.position) return;
+      stream.let_bells_lie(0);
+      stream.settle(fd);
+      w.has_lazy_bell.store(false, std::memory_order_relaxed);
+    });
+  });
+  return is_stale;
+}
+
+int WatchedSet::merge(epoll_event* events, int kept, const epoll_event* answer, int count) {
+  const int own = kept;
+  for (int i = 0; i < count; ++i) {
+    const epoll_event event = answer[i];
+    epoll_event* same = std::find_if(
+        events, events + own, [&](const epoll_event& e) { return e.data.u64 == event.data.u64; });
+    if (same != events + own) {
+      same->events |= event.events;
+    } else if (!is_stale(event)) {
+      events[kept++] = event;
+    }
+  }
+  return kept;
+}
+
+}  // namespace ddpsock::shim

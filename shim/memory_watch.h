@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Which epoll sets watch streams that may lie in shared memory. epoll_wait() looks at those without
+// a system call, and while it does their bells may stay unread in the kernel; before it sleeps each
+// is settled, so that the kernel's word is true again. Bounded: a stream that does not fit is rung
+// for each sleep of its reader and costs what it costs on TCP.
+#ifndef DDPSOCK_SHIM_MEMORY_WATCH_H_
+#define DDPSOCK_SHIM_MEMORY_WATCH_H_
+
+#include <sys/epoll.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+namespace ddpsock::shim {
+
+class WatchedSet {
+ public:
+  static constexpr unsigned kMost = 128;
+
+  // The set `set` if it watches anything that is of interest here; nullptr otherwise.
+  static WatchedSet* find(int set);
+  // `set` watches `fd` with `event` from now on, in place of what it did before; forgotten if that
+  // cannot be served here (one-shot, exclusive, no room).
+  static void watch(int set, int fd, const epoll_event& event);
+  static void forget(int set, int fd);
+  static void forget_fd(int fd);
+  static void forget_set(int set);
+
+  // Streams that have bytes, as events; with them their bells may stay. If there are none, waits a
+  // little for them without sleeping, where `may_spin` and where that is worth it.
+  int collect(epoll_event* events, int room, bool may_spin);
+  // About to sleep: the kernel shall tell the truth about all of them. False: one has bytes.
+  bool settle();
+  // Adds the kernel's answer (`count` events from `answer`) to `kept` events before it: without
+  // what it reports for a bell that was left there, and in one event what is of one descriptor. How
+  // many there are now.
+  int merge(epoll_event* events, int kept, const epoll_event* answer, int count);
+
+  // Is it time to ask the kernel too, although there are bytes in memory?
+  bool is_kernel_due() {
+    return calls_.fetch_add(1, std::memory_order_relaxed) % kCallsPerKernel == 0;
+  }
+
+ private:
+  static constexpr unsigned kCallsPerKernel = 16;
+
+  struct Watch {
+    std::atomic<int> fd;  // plus 1; 0: free
+    std::atomic<uint32_t> events;
+    std::atomic<uint64_t> data;
+    std::atomic<uint64_t> reported;  // up to where, for edge-triggered ones
+    std::atomic<uint64_t> seen;      // how far when the kernel was last asked
+    std::atomic<bool> has_lazy_bell;
+  };
+  class Look;
+
+  bool is_stale(const epoll_event& event);
+  template <typename F>
+  void each(F visit);
+  static WatchedSet* claim(int set);
+  Watch* find_fd(int fd);
+  bool has_other_with(uint64_t data, int fd);
+
+  std::atomic<int> set_;  // plus 1; 0: free
+  std::atomic<unsigned> end_, calls_, next_;
+  std::array<Watch, kMost> watches_;
+};
+
+extern constinit std::atomic<unsigned> watched_sets;
+inline bool is_any_set_watched() {
+  return watched_sets.load(std::memory_order_acquire) != 0;
+}
+
+}  // namespace ddpsock::shim
+
+#endif  // DDPSOCK_SHIM_MEMORY_WATCH_H_
