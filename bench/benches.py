@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The benchmarks, in the order of the report. Each module has TITLE, QUESTION, FIGURES and measure(recorder)."""
 
+import connections
+import hosts
 import iperf
 import nginx
 import paper
 import passthrough
+import peers
 import postgres
 import redis
+import ripc
 import stream
 
-BENCHES = {module.__name__: module for module in (redis, stream, paper, iperf, nginx, postgres, passthrough)}
+BENCHES = {module.__name__: module for module in (redis, stream, peers, paper, ripc, iperf, nginx, postgres, connections, hosts, passthrough)}

@@ -13,7 +13,6 @@
 // kernel's own socket memory is not in it.
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <random>
 #include <span>
@@ -31,18 +30,23 @@ constexpr size_t kBufferBytes = 64 << 10;
 
 struct Report {
   uint64_t cpu_ns;
-  uint64_t memory_kb;
+  int64_t memory_kb;
 };
 
-uint64_t memory_kb() {
+// Anonymous and shared memory, not files, of which a process has less when another maps them too.
+int64_t memory_kb() {
   FILE* f = std::fopen("/proc/self/smaps_rollup", "r");
   if (f == nullptr) die("smaps_rollup");
   char line[256];
-  unsigned long long kb = 0;
-  while (std::fgets(line, sizeof line, f) != nullptr && std::sscanf(line, "Pss: %llu", &kb) != 1) {
+  int64_t total = 0;
+  while (std::fgets(line, sizeof line, f) != nullptr) {
+    long long kb = 0;
+    if (std::sscanf(line, "Pss_Anon: %lld", &kb) == 1 ||
+        std::sscanf(line, "Pss_Shmem: %lld", &kb) == 1)
+      total += kb;
   }
   std::fclose(f);
-  return kb;
+  return total;
 }
 
 class Server {
@@ -91,8 +95,7 @@ class Server {
   bool answer_client() {
     std::byte asking;
     if (control_.recv_some({&asking, 1}) == 0) return false;
-    const uint64_t now_cpu = cpu_ns(), now_kb = memory_kb();
-    Report report{now_cpu - cpu_, now_kb - std::min(now_kb, before_kb_)};
+    Report report{cpu_ns() - cpu_, memory_kb() - before_kb_};
     control_.send_all(bytes_of(report));
     cpu_ = cpu_ns();
     return true;
@@ -100,7 +103,7 @@ class Server {
 
   int listener_;
   Peer control_;
-  uint64_t before_kb_;
+  int64_t before_kb_;
   uint64_t cpu_ = cpu_ns();
   int epoll_ = epoll_create1(EPOLL_CLOEXEC);
   std::vector<std::byte> buffer_ = make_buffer(kBufferBytes);
@@ -131,7 +134,7 @@ int run_client(const Options& options) {
   peers.reserve(options.count);
   const Peer control{connect_to(options)};
   ask_for_report(control);
-  const uint64_t before_kb = memory_kb();
+  const int64_t before_kb = memory_kb();
   const uint64_t connecting = now_ns();
   for (uint64_t i = 0; i < options.count; i++) {
     peers.push_back({connect_to(options)});
@@ -139,7 +142,7 @@ int run_client(const Options& options) {
     play(peers.back(), message);
   }
   const uint64_t connected = now_ns();
-  const uint64_t mine_kb = memory_kb() - before_kb;
+  const int64_t mine_kb = memory_kb() - before_kb;
   const Report idle = ask_for_report(control);
 
   std::minstd_rand random(1);  // every run plays the same order

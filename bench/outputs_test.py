@@ -12,6 +12,7 @@ sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(pathlib.Path(_
 import iperf
 import nginx
 import pair
+import peers
 import postgres
 import redis
 from recorder import Failed
@@ -36,6 +37,12 @@ number of failed transactions: 0 (0.000%)
 latency average = 0.417 ms
 initial connection time = 12.345 ms
 tps = 19184.652278 (without initial connection time)
+"""
+UCX = """iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr
+ 2000,0.310,0.330,0.340,22.44,1000.00,2941176,2941176
+"""
+FABRIC = """bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec
+8       20k     =20k     312k        0.85s      0.38      21.23       0.05
 """
 STRACE = """     calls syscall
 ---------- ----------------
@@ -71,6 +78,16 @@ class Outputs(unittest.TestCase):
         self.assertEqual(iperf.read('{"end": {"sum_received": {"bits_per_second": 2.5e10, "bytes": 3000000}}}'), (25.0, 3000000))
         with self.assertRaises(Failed):
             iperf.read('{"start": {}, "error": "unable to connect to server"}')
+
+    def test_ucx_perftest(self):
+        self.assertEqual(peers.read_ucx(UCX, 0.5), {"p50_us": 0.31, "gbit_s": 8.388608, "cpu_us": 250.0})
+        with self.assertRaises(Failed):
+            peers.read_ucx("Error: no such transport", 0)
+
+    def test_fi_pingpong(self):
+        self.assertEqual(peers.read_fabric(FABRIC), {"p50_us": 21.23})
+        with self.assertRaises(Failed):
+            peers.read_fabric("[error] util/pingpong.c:1119: cq_readerr: Transport endpoint is not connected")
 
     def test_strace(self):
         with tempfile.TemporaryDirectory() as folder:

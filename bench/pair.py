@@ -53,7 +53,10 @@ def run(program, way, what, options, place=TWO_CPUS):
         if server.poll() is None:
             server.kill()
         server.communicate()
-    row = json.loads(client.stdout)
+    try:
+        row = json.loads(client.stdout)
+    except ValueError:
+        raise recorder.Failed(f"{what} {own}: printed {client.stdout}") from None
     if "client_cpu_us" in row:
         row["cpu_us"] = row["client_cpu_us"] + row["server_cpu_us"]
     if "gbit_s" in row:

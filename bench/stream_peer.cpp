@@ -72,9 +72,11 @@ class Meter {
     }
   }
 
+  // Of the warm part, unless that is so short that it says nothing.
   Report report() const {
-    return {total_ - warm_bytes_, last_ - (warm_at_ != 0 ? warm_at_ : start_),
-            cpu_ns() - start_cpu_};
+    const uint64_t cpu = cpu_ns() - start_cpu_;
+    if (warm_at_ == 0 || last_ - warm_at_ < kWarmUpNs) return {total_, last_ - start_, cpu};
+    return {total_ - warm_bytes_, last_ - warm_at_, cpu};
   }
 
  private:
