@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <string_view>
 
 namespace ddpsock::iwarp {
 
@@ -46,7 +47,11 @@ std::string Address::to_text() const {
   std::array<char, NI_MAXSERV> port;
   const int error = getnameinfo(get(), size, host.data(), host.size(), port.data(), port.size(),
                                 NI_NUMERICHOST | NI_NUMERICSERV);
-  return error == 0 ? std::string(host.data()) + " port " + port.data() : "an unknown address";
+  if (error != 0) return "an unknown address";
+  // What an IPv6 socket calls a peer of IPv4.
+  const std::string_view name(host.data());
+  const bool is_mapped = name.starts_with("::ffff:") && name.find('.') != name.npos;
+  return std::string(is_mapped ? name.substr(7) : name) + " port " + port.data();
 }
 
 }  // namespace ddpsock::iwarp
