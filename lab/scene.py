@@ -29,7 +29,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
 import ports
 
 STEP_SECONDS = 20
-CAPTURE_SECONDS = 10
+CAPTURE_SECONDS = 30
 PARAMETERS = pathlib.Path("/sys/module/siw/parameters")
 
 
