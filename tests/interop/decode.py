@@ -10,6 +10,8 @@ whether it saw everything: the frames of a connection must add up to the bytes t
     [connection] = seen.connections
     connection.to_server.messages["Read Response"]     # how many, by Wireshark's names (OPERATIONS)
 
+One capture may serve several servers: give a set of ports, and look at decoded.of_port(port) for each.
+
 check() raises DecodeError with one line for each thing that is wrong; so it does when tshark is missing, the file is
 missing, empty or damaged, or nothing in it is iWARP. complaints() tells the same about what decode() returned, for
 callers that want to look first. One capture holds runs with CRC or runs without, not both, or say crc=None and look at
@@ -67,6 +69,8 @@ class Direction:
     messages: collections.Counter = dataclasses.field(default_factory=collections.Counter)  # those with the L bit
     bytes_of: collections.Counter = dataclasses.field(default_factory=collections.Counter)  # ULP payload by operation
     largest_ulpdu: int = 0
+    # Segments of TCP that do not begin with a frame. What is sent again counts, too.
+    unaligned: int = 0
     revision: int | None = None  # of the start-up frame
     has_crc_flag: bool = False
     has_start: bool = False
@@ -87,6 +91,7 @@ class Direction:
 
 @dataclasses.dataclass
 class Connection:
+    port: int  # the server's
     to_server: Direction = dataclasses.field(default_factory=Direction)
     to_client: Direction = dataclasses.field(default_factory=Direction)
     has_request: bool = False
@@ -141,14 +146,18 @@ class Decoded:
     def crc_unchecked(self):
         return self._sum("crc_unchecked")
 
+    def of_port(self, port):
+        """Only the connections to that server, in the order of their beginning. What is malformed stays the capture's."""
+        return dataclasses.replace(self, connections=[c for c in self.connections if c.port == port])
+
     @property
     def payload_bytes(self):
         return sum(c.to_server.payload_bytes + c.to_client.payload_bytes for c in self.connections)
 
 
-def check(path, server_port, **expected):
+def check(path, ports, **expected):
     """What decode() returns, if it is what is expected; DecodeError otherwise. `expected` as for complaints()."""
-    decoded = decode(path, server_port)
+    decoded = decode(path, ports)
     wrong = list(complaints(decoded, **expected))
     if wrong:
         raise DecodeError("\n".join([f"{path}:", *(f"  {line}" for line in wrong)]))
@@ -192,8 +201,8 @@ def _crc_complaints(d, crc):
         yield f"{d.crc_good + d.crc_bad} of {d.fpdus} CRCs were in use, expected none"
 
 
-def decode(path, server_port):
-    """Everything about the TCP connections of the capture at `path` to port `server_port`, or to any of several.
+def decode(path, ports):
+    """Everything about the TCP connections of the capture at `path` to a port, or to one of several.
 
     Wireshark remembers a connection by its addresses and ports, so a client's port that is used again within a capture
     is misread; a server's port for each connection avoids it.
@@ -204,17 +213,17 @@ def decode(path, server_port):
         raise DecodeError("tshark is not installed, so no capture can be judged; apt-get install tshark")
     if not os.path.isfile(path):
         raise DecodeError(f"{path}: there is no such capture")
+    ports = {str(p) for p in ([ports] if isinstance(ports, int) else ports)}
     fields = [a for f in FIELDS for a in ("-e", f)]
     # Both at once: one processor each.
     with (_tshark(path, "-T", "fields", "-E", f"separator={SEPARATOR}", "-E", "occurrence=a", *fields) as lines,
           _tshark(path, "-V", "-O", "iwarp_mpa", "-z", "expert") as verdicts):
         rows = [dict(zip(FIELDS, line.rstrip("\n").split(SEPARATOR))) for line in lines]
-        ports = {str(p) for p in ([server_port] if isinstance(server_port, int) else server_port)}
-        streams = {row["tcp.stream"] for row in rows if row["tcp.dstport"] in ports}
-        connections, of_frame = collections.defaultdict(Connection), {}
+        servers = {row["tcp.stream"]: int(row["tcp.dstport"]) for row in rows if row["tcp.dstport"] in ports}
+        connections, of_frame = {stream: Connection(port) for stream, port in servers.items()}, {}
         for row in rows:
-            if row["tcp.stream"] in streams:
-                connection = of_frame[int(row["frame.number"])] = connections[row["tcp.stream"]]
+            if connection := connections.get(row["tcp.stream"]):
+                of_frame[int(row["frame.number"])] = connection
                 _read_row(row, row["tcp.dstport"] in ports, connection)
         result = Decoded(connections=[])
         _read_verdicts(verdicts, of_frame, result)
@@ -262,6 +271,7 @@ def _read_tcp(row, connection, direction):
     if flags & SYN:
         direction.has_start = True
         return
+    direction.unaligned += length > 0 and sequence != direction.frame_bytes + 1
     # The first byte has relative sequence number 1; a bare acknowledgement after FIN stands one beyond the last.
     if length or flags & FIN:
         direction.stream_bytes = max(direction.stream_bytes, sequence + length - 1)

@@ -75,6 +75,22 @@ class DecodeTest(CaptureTest):
         self.assertEqual(seen.to_client.bytes_of["Write"], 9)
         self.assertEqual(seen.to_server.largest_ulpdu, 114)
 
+    def test_tells_segments_that_do_not_begin_with_a_frame(self):
+        connection = started()
+        connection.say(CLIENT, send_fpdu(b"x" * 1000, 1), cut=600)
+        connection.say(SERVER, send_fpdu(b"x" * 1000, 1) + send_fpdu(b"x" * 1000, 2))
+        [seen] = self.decoded(connection.finish()).connections
+        self.assertEqual((seen.to_server.unaligned, seen.to_client.unaligned), (1, 0))
+
+    def test_keeps_servers_apart(self):
+        connection = with_one_send()
+        connection.finish().write(self.path)
+        seen = decode.decode(self.path, {SERVER[1], 1})
+        self.assertEqual([c.port for c in seen.connections], [SERVER[1]])
+        self.assertEqual(len(seen.of_port(SERVER[1]).connections), 1)
+        self.assertEqual(seen.of_port(1).connections, [])
+        self.assertEqual(seen.of_port(SERVER[1]).fpdus, 1)
+
     def test_tells_what_start_up_said(self):
         [seen] = self.decoded(started(mpa_start(REQUEST_KEY, flags=FLAG_ENHANCED)).finish()).connections
         self.assertEqual((seen.to_server.revision, seen.to_server.has_crc_flag), (2, False))
