@@ -94,7 +94,8 @@ class Receiver {
       if (received_ % plan.receive_depth % (plan.receive_depth / 3) == 0) credit = received_;
     }
     // As many receives in all as messages.
-    const uint32_t posted = std::min(received_ + plan.receive_depth, plan.iterations);
+    const uint32_t posted =
+        std::max(posted_, std::min(received_ + plan.receive_depth, plan.iterations));
     if (const auto done = session_.post_receives(posted - posted_, size_); !done) return done;
     posted_ = posted;
     return credit != 0 ? give(credit) : Status<Error>{};

@@ -111,6 +111,14 @@ Status<Error> Link::exchange(Bytes mine, MutBytes theirs) {
   return send_control(mine);
 }
 
+void Link::leave_unanswered() {
+  const int fd = control_->fd();
+  patience_.renew({&fd, 1});
+  std::array<uint8_t, kKeySize> message;
+  // What becomes of it does not matter any more.
+  static_cast<void>(receive_control(message));
+}
+
 Status<Error> Link::send_control(Bytes message) {
   const engine::SendWr work{
       .op = engine::op::Send{.payload = {&message, 1}}, .is_signalled = false, .is_inline = true};
@@ -137,6 +145,11 @@ Status<Error> Link::receive_control(MutBytes message) {
     if (control_->has_ended()) break;
     if (const auto served = serve_data(); !served) return served;
     if (!patience_.lasts()) return fail_with("control connection: the peer is silent");
+  }
+  // A peer that ends both does so because of the other.
+  if (data_ && !is_end_expected_) data_->poll({});
+  if (data_ && data_->has_ended()) {
+    return fail_with("data connection: " + data_->describe_end());
   }
   return fail_with("control connection: " + control_->describe_end());
 }

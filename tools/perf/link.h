@@ -29,6 +29,10 @@ class Link {
   // The data connection is served meanwhile. Also an error: a message of another length.
   Status<Error> exchange(Bytes mine, MutBytes theirs);
 
+  // For a server that gives up: takes the client's next message and does not answer. perftest
+  // notices the end of a connection while it waits for a message, and not elsewhere.
+  void leave_unanswered();
+
   // Connects the data connection, or waits for it.
   Status<Error> open_data();
   // REQUIRES: open_data().

@@ -81,9 +81,11 @@ void complete(Plan& plan, const Values& values) {
   }
   if (plan.send_depth == 0) plan.send_depth = kDefaultSendDepth;
   if (plan.receive_depth == 0) plan.receive_depth = kDefaultReceiveDepth;
-  // As perftest lowers them: with fewer messages than receives both ends count the same thirds.
+  // As perftest lowers them.
   plan.send_depth = std::min(plan.send_depth, plan.iterations);
   plan.receive_depth = std::min(plan.receive_depth, plan.iterations);
+  // Nor does it take an odd number. Both count the thirds of this.
+  if (!plan.is_sweep) plan.receive_depth += plan.receive_depth % 2;
   if (plan.verb == Verb::kRead && plan.reads == 0) plan.reads = kMaxReads;
   if (plan.verb != Verb::kRead) plan.reads = 0;
   plan.wants_crc = !values.is_without_crc;

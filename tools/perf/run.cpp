@@ -99,19 +99,19 @@ Status<Error> Runner::open_data() {
   own_.reads = std::max<uint32_t>(plan_.reads, 1);
   if (const auto shaken = shake_hands(1); !shaken) return shaken;
   if (const auto opened = link_->open_data(); !opened) return opened;
-  const bool must_wait = !plan_.is_client() && link_->data().agreement().rtr == mpa::Rtr::kNone;
-  if (must_wait && plan_.is(Verb::kWrite, Metric::kLatency)) {
-    return fail_with(
-        "here the server writes first, which RFC 5044 section 7.1.2 allows only to peers that "
-        "begin "
-        "with a ready-to-receive message, and this one offers none (siw: parameter peer_to_peer)");
-  }
   auto buffers = Buffers::make(plan_, cycle_, link_->data());
   if (!buffers) return fail(buffers.error());
   buffers_.emplace(std::move(*buffers));
   own_.stag = buffers_->stag();
   own_.to = buffers_->to();
   session_.emplace(plan_, *link_, *buffers_, Key{});
+  const bool must_wait = !plan_.is_client() && link_->data().agreement().rtr == mpa::Rtr::kNone;
+  if (must_wait && plan_.is(Verb::kWrite, Metric::kLatency)) {
+    link_->leave_unanswered();
+    return fail_with(
+        "the server writes first here, which RFC 5044 section 7.1.2 allows only to a peer that has "
+        "begun with a ready-to-receive message, and this one offers none (siw: peer_to_peer)");
+  }
   return shake_hands(1 + shakes_of(plan_));
 }
 

@@ -131,6 +131,15 @@ TEST(SendStream, WaitsForCredit) {
   EXPECT_EQ(both.server.error, "");
 }
 
+// perftest posts an even number of receives, even when there are fewer messages.
+TEST(SendStream, HasReceivesLeft) {
+  Plan plan = a_plan(Verb::kSend, Metric::kBandwidth, {64}, 5);
+  plan.receive_depth = 6;
+  const Both both = run_both(plan);
+  EXPECT_EQ(both.client.error, "");
+  EXPECT_EQ(both.server.error, "");
+}
+
 TEST(Options, ChangeTheWire) {
   Plan plan = a_plan(Verb::kWrite, Metric::kBandwidth, {1 << 20});
   plan.wants_crc = false;
