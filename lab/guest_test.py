@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """What a guest does for a test: commands, output, files, network to the host."""
 
+import signal
 import socket
 import sys
 import threading
@@ -72,6 +73,19 @@ class InOneGuest(unittest.TestCase):
     def test_a_daemon_does_not_hold_its_parent_up(self):
         done = self.shell("setsid sleep 30 & echo started")
         self.assertEqual((done.status, done.stdout), (0, b"started\n"))
+        self.assertEqual(self.shell("yes & exit 6").status, 6)
+        self.shell("pkill -x yes").check()
+
+    def test_one_that_closes_its_output_does_not_close_anothers(self):
+        first = self.guest.start(["/bin/sh", "-c", "exec >&- 2>&-; kill -STOP $$"])
+        stopped = self.shell("until pgrep -r T -x sh; do sleep 0.1; done")
+        self.assertEqual(stopped.status, 0)
+        second = self.guest.start(["/bin/sh", "-c", "echo begun; kill -STOP $$; echo more"])
+        second.expect(b"begun", 20)
+        first.kill()
+        self.assertEqual(first.wait(20).status, 137)
+        second.kill(signal.SIGCONT)
+        self.assertEqual(second.wait(20).stdout, b"begun\nmore\n")
 
     def test_keeps_results_and_nothing_else(self):
         done = self.shell('echo kept > "$LAB_OUT/result" && echo gone > /tmp/file && cat "$LAB_OUT/result" /tmp/file')

@@ -89,7 +89,7 @@ class Siw(unittest.TestCase):
     def ping(self, name, **parameters):
         """siw talks to siw, captured on lo, where a host's talk with itself goes."""
         with scene.veth() as link, scene.siw(link.device), scene.siw_parameters(**parameters), \
-                scene.capture("lo", scene.out() / f"{name}.pcap"):
+                scene.netem("lo", "delay", "20ms"), scene.capture("lo", scene.out() / f"{name}.pcap"):
             # One Send each way, the client's first as iWARP demands. ucmatose's server sends first, which siw may refuse,
             # and rping needs a Read, which siw's responder does not allow in revision 1.
             server = subprocess.Popen(["rdma_server", "-p", str(PORT)], stdout=subprocess.DEVNULL)

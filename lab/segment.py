@@ -72,6 +72,8 @@ def wait_all(processes, seconds, grace_seconds):
             one.pump(deadline)
         if not ready and time.monotonic() >= deadline:
             late = [p for p in processes if p.status is None]
+            for process in late:
+                process.kill()
             if not has_failed:
                 raise guest.TimedOut(f"{' '.join(late[0].argv)} did not end within {seconds:g} s in {late[0].guest.name}",
                                      late[0].guest.tail())

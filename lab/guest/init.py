@@ -27,6 +27,7 @@ import wire
 
 CONSOLE = "/dev/ttyS0"
 CHUNK = 64 << 10
+PIPE_CHUNKS = 16  # more than a pipe holds
 PORT_SECONDS = 10
 MS_RDONLY, MS_NOSUID, MS_NODEV = 1, 2, 4
 # In this order, because later ones lie below earlier ones.
@@ -94,17 +95,24 @@ def set_up(options):
 class Command:
     def __init__(self, number, options):
         self.number = number
-        env, argv = options["env"], options["argv"]
-        self.streams = {}
         self.has_terminal = options["terminal"]
+        self.streams = {}  # of its output, to the kind of frame
+        how = {"env": options["env"], "cwd": options["cwd"], "stdin": subprocess.DEVNULL, "start_new_session": True}
         if self.has_terminal:
-            self.process = subprocess.Popen(argv, env=env, cwd=options["cwd"], stdin=subprocess.DEVNULL,
-                                            start_new_session=True, preexec_fn=take_console)
-        else:
-            self.process = subprocess.Popen(argv, env=env, cwd=options["cwd"], stdin=subprocess.DEVNULL,
-                                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-            self.streams = {self.process.stdout.fileno(): wire.STDOUT, self.process.stderr.fileno(): wire.STDERR}
-        self.status = None
+            self.process = subprocess.Popen(options["argv"], preexec_fn=take_console, **how)
+            return
+        # Numbers and no file objects: those would close a number again when it already is another command's.
+        pipes = [os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)]
+        try:
+            self.process = subprocess.Popen(options["argv"], stdout=pipes[0][1], stderr=pipes[1][1], **how)
+        except OSError:
+            for end, _ in pipes:
+                os.close(end)
+            raise
+        finally:
+            for _, end in pipes:
+                os.close(end)
+        self.streams = {pipes[0][0]: wire.STDOUT, pipes[1][0]: wire.STDERR}
 
     def kill(self, number):
         # The command leads a session and a group of its own.
@@ -220,15 +228,13 @@ class Init:
 
     def _finish(self, command, status):
         # What a daemon of the command writes later is still forwarded, and ignored by the runner.
-        for fd in list(command.streams):
-            while fd in self._by_stream and self._forward(fd):
-                pass
+        for fd in command.streams:
+            for _ in range(PIPE_CHUNKS):
+                if self._by_stream.get(fd) is not command or not self._forward(fd):
+                    break
         if command.has_terminal:
             drain_console()
         command.process.returncode = status
-        for stream in (command.process.stdout, command.process.stderr):
-            if stream is not None and stream.fileno() not in self._by_stream:
-                stream.detach()
         del self._commands[command.number]
         self.send(wire.EXIT, command.number, {"status": status})
 
