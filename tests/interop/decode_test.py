@@ -146,71 +146,87 @@ class DecodeTest(CaptureTest):
         self.assertTrue(result.malformed)
 
 
-class CheckTest(CaptureTest):
-    def check(self, connection, **expected):
+class ComplaintsTest(CaptureTest):
+    def decoded(self, connection):
         connection.write(self.path)
-        return decode.check(self.path, SERVER[1], **expected)
+        return decode.decode(self.path, SERVER[1])
 
-    def refuses(self, why, connection, **expected):
-        with self.assertRaisesRegex(decode.DecodeError, why):
-            self.check(connection, **expected)
+    def accepts(self, decoded, **expected):
+        self.assertEqual(list(decode.complaints(decoded, **expected)), [])
+
+    def refuses(self, why, decoded, **expected):
+        self.assertRegex("\n".join(decode.complaints(decoded, **expected)), why)
 
     def test_is_content_with_a_good_connection(self):
-        self.assertEqual(self.check(with_one_send().finish(), connections=1).fpdus, 1)
+        good = self.decoded(with_one_send().finish())
+        self.accepts(good, connections=1)
+        self.refuses("1 connections, expected 2", good, connections=2)
+        self.refuses("expected none", good, crc=False)
 
     def test_wants_crcs_good_or_off_as_told(self):
-        self.refuses("expected none", with_one_send().finish(), crc=False)
         off = started_without_crc()
         off.say(CLIENT, send_fpdu(b"x", 1))
-        self.refuses("0 of 1 CRCs good, 0 bad, 1 not used", off.finish())
-        self.check(off, crc=False)
-        self.check(off, crc=None)
+        off = self.decoded(off.finish())
+        self.refuses("0 of 1 CRCs good, 0 bad, 1 not used", off)
+        self.accepts(off, crc=False)
+        self.accepts(off, crc=None)
         bad = with_one_send()
         bad.say(CLIENT, send_fpdu(b"x", 2, good_crc=False))
+        bad = self.decoded(bad)
         for crc in (True, False, None):
             self.refuses("1 CRCs are bad", bad, crc=crc, is_cut=True)
 
     def test_refuses_what_is_not_iwarp(self):
         plain = Connection()
         plain.say(CLIENT, b"GET / HTTP/1.0\r\n\r\n")
-        self.refuses("nothing is iWARP", plain.finish())
-
-    def test_refuses_a_capture_of_another_port(self):
-        with_one_send().finish().write(self.path)
-        with self.assertRaisesRegex(decode.DecodeError, "no TCP connection to that port"):
-            decode.check(self.path, 1)
-
-    def test_refuses_another_number_of_connections(self):
-        self.refuses("1 connections, expected 2", with_one_send().finish(), connections=2)
+        self.refuses("nothing is iWARP", self.decoded(plain.finish()))
 
     def test_refuses_a_rejected_connection(self):
-        self.refuses("did not come to DDP", started(reply=REJECTION).finish())
+        rejected = self.decoded(started(reply=REJECTION).finish())
+        self.refuses("did not come to DDP", rejected)
+        self.refuses("Reject bit", rejected)
 
     def test_refuses_frames_that_wireshark_calls_malformed(self):
         # An untagged segment that ends inside its DDP header, in a frame that is right by itself.
         connection = with_one_send()
         connection.say(CLIENT, framed(bytes.fromhex("414300000000")))
-        self.refuses("Malformed Packet", connection.finish())
-        self.refuses("Reject bit", started(reply=REJECTION).finish())
+        self.refuses("Malformed Packet", self.decoded(connection.finish()))
 
     def test_counts_terminates(self):
         connection = with_one_send()
         # Layer DDP, untagged, no buffer; nothing of the message quoted.
         connection.say(SERVER, untagged_fpdu(TERMINATE, bytes.fromhex("12020000"), 1, qn=2))
-        self.refuses("1 Terminate messages, expected 0", connection.finish())
-        self.check(connection, terminates=1)
-        self.check(connection, terminates=None)
+        ended = self.decoded(connection.finish())
+        self.refuses("1 Terminate messages, expected 0", ended)
+        self.accepts(ended, terminates=1)
+        self.accepts(ended, terminates=None)
 
     def test_takes_a_connection_that_was_cut_only_when_told(self):
-        self.refuses("did not decode every byte", with_one_send())
-        self.check(with_one_send(), is_cut=True)
-        self.check(with_one_send().reset(CLIENT))
+        cut = self.decoded(with_one_send())
+        self.refuses("did not decode every byte", cut)
+        self.accepts(cut, is_cut=True)
+        self.accepts(self.decoded(with_one_send().reset(CLIENT)))
 
 
 class FileTest(CaptureTest):
     def refuses(self, why):
         with self.assertRaisesRegex(decode.DecodeError, why):
             decode.check(self.path, SERVER[1])
+
+    def test_returns_what_is_right(self):
+        with_one_send().finish().write(self.path)
+        self.assertEqual(decode.check(self.path, SERVER[1]).fpdus, 1)
+
+    def test_tells_the_file_and_all_that_is_wrong(self):
+        with_one_send().write(self.path)
+        with self.assertRaises(decode.DecodeError) as caught:
+            decode.check(self.path, SERVER[1], crc=False)
+        self.assertRegex(str(caught.exception), f"(?s)^{self.path}:\n.*every byte.*\n.*expected none")
+
+    def test_refuses_a_capture_of_another_port(self):
+        with_one_send().finish().write(self.path)
+        with self.assertRaisesRegex(decode.DecodeError, "no TCP connection to that port"):
+            decode.check(self.path, 1)
 
     def test_refuses_a_missing_file(self):
         self.refuses("there is no such capture")
