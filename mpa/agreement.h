@@ -74,7 +74,8 @@ struct Agreement {
   bool send_markers = false;     // the peer needs them
   bool receive_markers = false;  // we asked for them
   // Already crossed over with the peer's, unless a side did not negotiate (or revision 0 or 1):
-  // then our own configured value, not kNotNegotiated unless that was configured.
+  // then our own configured value, not kNotNegotiated unless that was configured. Where the peer
+  // named its IRD, `ord` is never above it.
   uint16_t ird = 0;
   uint16_t ord = 0;
   Rtr rtr = Rtr::kNone;        // kNone: the initiator sends first, by its ULP's own protocol

@@ -51,6 +51,12 @@ void add_caller(std::vector<Cell>& to) {
   to.push_back(fails(usual, taking("Send", kOnlySend), {StartupError::kNoMatchingRtr},
                      "resets: no RTR it knows",
                      "nothing in common, and so nothing that it could recognise as a rejection"));
+  const Answering bare = answering("takes RTR Read only, IRD and ORD 0", [](auto& c, auto& d) {
+    c.rtr_accepted = kOnlyRead;
+    d.acceptance.ird = d.acceptance.ord = 0;
+  });
+  to.push_back(agrees(usual, bare, {.rtr = Rtr::kRead, .ird = 1, .ord = 0},
+                      "it resets a choice of Read with an IRD of 0, so we name 1"));
   to.push_back(agrees(usual, accepting_depths(0), {.rtr = Rtr::kWrite, .ird = 0, .ord = 0},
                       "an IRD of 0 is fine with a Write RTR"));
   to.push_back(agrees(usual, accepting_depths(1), {.rtr = Rtr::kWrite, .ird = 1, .ord = 1},
