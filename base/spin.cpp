@@ -31,19 +31,19 @@ bool Spin::is_worth(uint32_t peer_cpu, uint32_t other_peer_cpu) {
 }
 
 bool Spin::on_found() {
-  budget_ns_ = kBudgetNs;
-  next_skip_ = 1;
+  is_probe_ = false;
+  failures_ = 0;
+  next_skip_ = kLeastSkipped;
   not_before_ = {};
   return true;
 }
 
 bool Spin::on_nothing() {
-  if (budget_ns_ > kLeastBudgetNs) {
-    budget_ns_ = std::max(budget_ns_ / 2, kLeastBudgetNs);
-  } else {
-    skip_ = next_skip_;
-    next_skip_ = std::min(next_skip_ * 2, kMostSkipped);
-  }
+  if (!is_probe_ && ++failures_ < kMostFailures) return false;
+  is_probe_ = true;
+  failures_ = 0;
+  skip_ = next_skip_;
+  next_skip_ = std::min(next_skip_ * 2, kMostSkipped);
   return false;
 }
 

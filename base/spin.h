@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Waiting without sleeping, where that pays: for about 20 us, only while the peer was last seen on
-// another CPU, and less after spins that found nothing or during which the thread lost its CPU to
-// somebody else. What a thread has learnt is its own.
+// another CPU, and not for a while after it found nothing a few times or the thread lost its CPU to
+// somebody else. Now and then a longer spin asks whether it would pay again: two peers that both
+// sleep must be woken first, which alone takes longer than 20 us. What a thread has learnt is its own.
 #ifndef DDPSOCK_BASE_SPIN_H_
 #define DDPSOCK_BASE_SPIN_H_
 
@@ -32,7 +33,7 @@ class Spin {
       }
       const Time now = base::now();
       if (now - seen > kLostCpu) return on_lost(now);
-      if (now - start > Duration{budget_ns_}) return on_nothing();
+      if (now - start > (is_probe_ ? kProbe : kUsual)) return on_nothing();
       seen = now;
     }
   }
@@ -49,20 +50,22 @@ class Spin {
   }
 
  private:
-  static constexpr int64_t kBudgetNs = 20'000, kLeastBudgetNs = 1'000;
+  static constexpr Duration kUsual = Duration::from_us(20);
+  static constexpr Duration kProbe = Duration::from_us(100);
   static constexpr int kLooksPerClock = 8;
   // Between two looks at the clock; more means that another thread ran here.
   static constexpr Duration kLostCpu = Duration::from_us(50);
   static constexpr Duration kAfterLoss = Duration::from_ms(5);
-  // How many waits go without after a spin of the least length that found nothing.
-  static constexpr uint32_t kMostSkipped = 64;
+  static constexpr uint32_t kMostFailures = 3;
+  // How many waits go without before a probe.
+  static constexpr uint32_t kLeastSkipped = 16, kMostSkipped = 1024;
 
   bool on_found();
   bool on_nothing();
   bool on_lost(Time now);
 
-  int64_t budget_ns_ = kBudgetNs;
-  uint32_t skip_ = 0, next_skip_ = 1;
+  bool is_probe_ = true;
+  uint32_t failures_ = 0, skip_ = 0, next_skip_ = kLeastSkipped;
   Time not_before_{};
 };
 

@@ -82,6 +82,8 @@ struct Glance {
   bool may_be_in_memory = false;  // now or later
   bool is_in_memory = false;      // bytes come through memory shared with the peer
   bool has_bytes = false;         // some are there
+  bool has_room = false;          // and there is room for such bytes the other way
+  bool is_told = false;           // the kernel's word about readability is true, and stays so
   uint64_t position = 0;          // changes with each that comes
   uint32_t peer_cpu = 0;          // where the peer last ran, plus 1; 0 if not known
 };

@@ -98,11 +98,13 @@ int own_epoll_create1(int flags) {
 }
 
 int own_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
-  if (is_any_set_watched() && operation == EPOLL_CTL_DEL && is_ours(fd))
-    WatchedSet::forget(set, fd);
   const int result = real.epoll_ctl(set, operation, fd, event);
   if (result != 0 || !is_ours(fd)) return result;
-  if (operation != EPOLL_CTL_DEL) WatchedSet::watch(set, fd, *event);
+  if (operation != EPOLL_CTL_DEL) {
+    WatchedSet::watch(set, fd, *event);
+  } else if (is_any_set_watched()) {
+    WatchedSet::unwatch(set, fd);
+  }
   if (operation != EPOLL_CTL_DEL && needs_correction(fd, (event->events & kReadable) != 0)) {
     set_watch(set, fd, *event);
   } else if (is_any_watched()) {

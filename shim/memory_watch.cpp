@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/clock.h"
 #include "base/process.h"
 #include "base/spin.h"
 #include "shim/fd_table.h"
@@ -15,7 +16,12 @@ constinit std::atomic<unsigned> watched_sets{0};
 namespace {
 
 constexpr unsigned kMostSets = 16;
+// While there are bytes in memory, descriptors of other kinds are looked after this often.
+constexpr Duration kKernelEvery = Duration::from_us(100);
+// A bell may lie unread for so long without bytes.
+constexpr Duration kMostStale = Duration::from_ms(1);
 constexpr uint32_t kReadable = EPOLLIN | EPOLLRDNORM;
+constexpr uint32_t kWritable = EPOLLOUT | EPOLLWRNORM;
 
 alignas(WatchedSet) constinit std::array<WatchedSet, kMostSets> sets{};
 
@@ -66,14 +72,14 @@ WatchedSet::Watch* WatchedSet::find_fd(int fd) {
 bool WatchedSet::has_other_with(uint64_t data, int fd) {
   bool has = false;
   each([&](Watch& w, int watched) {
-    has |= watched != fd && w.data.load(std::memory_order_relaxed) == data;
+    has |= watched != fd && w.events.load(std::memory_order_relaxed) != 0 &&
+           w.data.load(std::memory_order_relaxed) == data;
   });
   return has;
 }
 
 void WatchedSet::watch(int set, int fd, const epoll_event& event) {
-  const bool is_served =
-      (event.events & kReadable) != 0 && (event.events & (EPOLLONESHOT | EPOLLEXCLUSIVE)) == 0;
+  const bool is_served = (event.events & (EPOLLONESHOT | EPOLLEXCLUSIVE)) == 0;
   bool may_be_in_memory = false;
   with_stream(fd,
               [&](engine::Stream& stream) { may_be_in_memory = stream.glance().may_be_in_memory; });
@@ -81,6 +87,7 @@ void WatchedSet::watch(int set, int fd, const epoll_event& event) {
   WatchedSet* s = find(set);
   if (s == nullptr && (s = claim(set)) == nullptr) return;
   Watch* w = s->find_fd(fd);
+  const bool is_new = w == nullptr;
   for (unsigned i = 0; w == nullptr && i < kMost; ++i) {
     if (s->watches_[i].fd.load(std::memory_order_relaxed) != 0) continue;
     w = &s->watches_[i];
@@ -92,8 +99,10 @@ void WatchedSet::watch(int set, int fd, const epoll_event& event) {
   w->events.store(event.events, std::memory_order_relaxed);
   w->data.store(event.data.u64, std::memory_order_relaxed);
   w->reported.store(0, std::memory_order_relaxed);
-  w->seen.store(~uint64_t{0}, std::memory_order_relaxed);
-  w->has_lazy_bell.store(false, std::memory_order_relaxed);
+  if (is_new) {
+    w->seen.store(~uint64_t{0}, std::memory_order_relaxed);
+    w->has_lazy_bell.store(false, std::memory_order_relaxed);
+  }
   w->fd.store(fd + 1, std::memory_order_release);
 }
 
@@ -109,6 +118,17 @@ void WatchedSet::forget(int set, int fd) {
     });
     w.fd.store(0, std::memory_order_release);
   });
+}
+
+void WatchedSet::unwatch(int set, int fd) {
+  WatchedSet* s = find(set);
+  Watch* w = s != nullptr ? s->find_fd(fd) : nullptr;
+  if (w == nullptr) return;
+  if (w->has_lazy_bell.load(std::memory_order_relaxed)) {
+    w->events.store(0, std::memory_order_relaxed);
+  } else {
+    w->fd.store(0, std::memory_order_release);
+  }
 }
 
 void WatchedSet::forget_fd(int fd) {
@@ -162,15 +182,18 @@ class WatchedSet::Look {
     for (unsigned i = 0; i < count_; ++i) {
       Item& item = items_[i];
       const engine::Glance glance = item.stream->glance();
-      if (!is_news(*item.watch, glance)) continue;
+      const uint32_t news = news_of(*item.watch, glance);
+      if (news == 0) continue;
       if (count == room) {
         set.next_.store(item.place, std::memory_order_relaxed);
         break;
       }
-      item.watch->reported.store(glance.position, std::memory_order_relaxed);
-      item.watch->has_lazy_bell.store(true, std::memory_order_relaxed);
-      item.stream->let_bells_lie(base::thread_id());
-      events[count].events = item.watch->events.load(std::memory_order_relaxed) & kReadable;
+      if ((news & kReadable) != 0) {
+        item.watch->reported.store(glance.position, std::memory_order_relaxed);
+        item.watch->has_lazy_bell.store(true, std::memory_order_relaxed);
+        item.stream->let_bells_lie(base::thread_id());
+      }
+      events[count].events = news;
       events[count++].data.u64 = item.watch->data.load(std::memory_order_relaxed);
     }
     return count;
@@ -185,7 +208,7 @@ class WatchedSet::Look {
     if (!mine.is_worth(peer_cpu, peer_cpu)) return false;
     return mine.until([this] {
       for (unsigned i = 0; i < count_; ++i)
-        if (is_news(*items_[i].watch, items_[i].stream->glance())) return true;
+        if (news_of(*items_[i].watch, items_[i].stream->glance()) != 0) return true;
       return false;
     });
   }
@@ -198,14 +221,28 @@ class WatchedSet::Look {
     unsigned place = 0;
   };
 
-  static bool is_news(const Watch& w, const engine::Glance& glance) {
-    return glance.has_bytes && ((w.events.load(std::memory_order_relaxed) & EPOLLET) == 0 ||
-                                w.reported.load(std::memory_order_relaxed) != glance.position);
+  // What a program is to be told, of what it asked for. Edges of writability are the kernel's.
+  static uint32_t news_of(const Watch& w, const engine::Glance& glance) {
+    const uint32_t wanted = w.events.load(std::memory_order_relaxed);
+    const bool is_edge = (wanted & EPOLLET) != 0;
+    uint32_t news = 0;
+    if (glance.has_bytes &&
+        !(is_edge && w.reported.load(std::memory_order_relaxed) == glance.position))
+      news = wanted & kReadable;
+    if (glance.has_room && !is_edge) news |= wanted & kWritable;
+    return news;
   }
 
   std::array<Item, kMost> items_;
   unsigned count_ = 0;
 };
+
+bool WatchedSet::is_kernel_due() {
+  const Time now = base::now();
+  if (now - Time{asked_at_.load(std::memory_order_relaxed)} < kKernelEvery) return false;
+  asked_at_.store(now.ns, std::memory_order_relaxed);
+  return true;
+}
 
 int WatchedSet::collect(epoll_event* events, int room, bool may_spin) {
   Look look(*this);
@@ -224,6 +261,7 @@ bool WatchedSet::settle() {
       has_bytes |= stream.glance().has_bytes;
     });
     w.has_lazy_bell.store(false, std::memory_order_relaxed);
+    if (w.events.load(std::memory_order_relaxed) == 0) w.fd.store(0, std::memory_order_release);
   });
   return !has_bytes;
 }
@@ -240,8 +278,11 @@ bool WatchedSet::is_stale(const epoll_event& event) {
       const engine::Glance glance = stream.glance();
       if (glance.has_bytes || !glance.is_in_memory) return;
       is_stale = true;
-      // Nothing has come since the kernel was asked before: perhaps it means an end.
-      if (w.seen.exchange(glance.position, std::memory_order_relaxed) != glance.position) return;
+      // If nothing has come for long, it may mean an end.
+      const Time now = base::now();
+      if (w.seen.exchange(glance.position, std::memory_order_relaxed) != glance.position)
+        w.seen_at.store(now.ns, std::memory_order_relaxed);
+      if (now - Time{w.seen_at.load(std::memory_order_relaxed)} < kMostStale) return;
       stream.let_bells_lie(0);
       stream.settle(fd);
       w.has_lazy_bell.store(false, std::memory_order_relaxed);

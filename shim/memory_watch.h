@@ -23,7 +23,9 @@ class WatchedSet {
   // `set` watches `fd` with `event` from now on, in place of what it did before; forgotten if that
   // cannot be served here (one-shot, exclusive, no room).
   static void watch(int set, int fd, const epoll_event& event);
-  static void forget(int set, int fd);
+  // Not any more. A bell that lies unread stays so until the next settle(): all that can come of it
+  // is that a poller of another kind finds the socket readable for nothing, once.
+  static void unwatch(int set, int fd);
   static void forget_fd(int fd);
   static void forget_set(int set);
 
@@ -38,19 +40,16 @@ class WatchedSet {
   int merge(epoll_event* events, int kept, const epoll_event* answer, int count);
 
   // Is it time to ask the kernel too, although there are bytes in memory?
-  bool is_kernel_due() {
-    return calls_.fetch_add(1, std::memory_order_relaxed) % kCallsPerKernel == 0;
-  }
+  bool is_kernel_due();
 
  private:
-  static constexpr unsigned kCallsPerKernel = 16;
-
   struct Watch {
     std::atomic<int> fd;  // plus 1; 0: free
-    std::atomic<uint32_t> events;
+    std::atomic<uint32_t> events;  // 0: not watched any more
     std::atomic<uint64_t> data;
     std::atomic<uint64_t> reported;  // up to where, for edge-triggered ones
-    std::atomic<uint64_t> seen;      // how far when the kernel was last asked
+    std::atomic<uint64_t> seen;      // how far at `seen_at`
+    std::atomic<int64_t> seen_at;
     std::atomic<bool> has_lazy_bell;
   };
   class Look;
@@ -61,9 +60,11 @@ class WatchedSet {
   static WatchedSet* claim(int set);
   Watch* find_fd(int fd);
   bool has_other_with(uint64_t data, int fd);
+  static void forget(int set, int fd);
 
   std::atomic<int> set_;  // plus 1; 0: free
-  std::atomic<unsigned> end_, calls_, next_;
+  std::atomic<unsigned> end_, next_;
+  std::atomic<int64_t> asked_at_;  // when the kernel was, nanoseconds
   std::array<Watch, kMost> watches_;
 };
 

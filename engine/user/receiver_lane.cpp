@@ -283,15 +283,20 @@ Glance UserStream::glance() const {
     return {.may_be_in_memory = r_.wants_memory &&
                                 (state == MemoryState::kUnasked || state == MemoryState::kInvited)};
   const bool is_connected = r_.memory.end == shm::End::kConnected;
-  const shm::Lane& lane =
+  const shm::Lane& in =
       segment->lane_from(is_connected ? shm::End::kAccepted : shm::End::kConnected);
-  const uint64_t tail = lane.writer.tail.load(std::memory_order_acquire);
-  return {
-      .may_be_in_memory = true,
-      .is_in_memory = true,
-      .has_bytes = (tail & ~shm::kClosedBit) != lane.reader.head.load(std::memory_order_relaxed),
-      .position = tail,
-      .peer_cpu = lane.writer.cpu.load(std::memory_order_relaxed)};
+  const shm::Lane& out = segment->lane_from(r_.memory.end);
+  const uint64_t tail = in.writer.tail.load(std::memory_order_acquire);
+  const uint64_t queued = out.writer.tail.load(std::memory_order_relaxed) -
+                          out.reader.head.load(std::memory_order_relaxed);
+  return {.may_be_in_memory = true,
+          .is_in_memory = true,
+          .has_bytes = (tail & ~shm::kClosedBit) != in.reader.head.load(std::memory_order_relaxed),
+          .has_room = out.writer.is_on_wire.load(std::memory_order_relaxed) == 0 &&
+                      queued <= shm::kRingSize / 2,
+          .is_told = in.bell.armed.load(std::memory_order_relaxed) != 0,
+          .position = tail,
+          .peer_cpu = in.writer.cpu.load(std::memory_order_relaxed)};
 }
 
 void UserStream::settle(int fd) {
