@@ -32,16 +32,18 @@ bool Spin::is_worth(uint32_t peer_cpu, uint32_t other_peer_cpu) {
 
 bool Spin::on_found() {
   is_probe_ = false;
-  failures_ = 0;
+  credit_ = std::min(credit_ + 1, kMostCredit);
   next_skip_ = kLeastSkipped;
   not_before_ = {};
   return true;
 }
 
 bool Spin::on_nothing() {
-  if (!is_probe_ && ++failures_ < kMostFailures) return false;
+  if (credit_ > 0) {
+    --credit_;
+    return false;
+  }
   is_probe_ = true;
-  failures_ = 0;
   skip_ = next_skip_;
   next_skip_ = std::min(next_skip_ * 2, kMostSkipped);
   return false;

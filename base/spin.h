@@ -56,7 +56,8 @@ class Spin {
   // Between two looks at the clock; more means that another thread ran here.
   static constexpr Duration kLostCpu = Duration::from_us(50);
   static constexpr Duration kAfterLoss = Duration::from_ms(5);
-  static constexpr uint32_t kMostFailures = 3;
+  // What finds bytes may find nothing this often afterwards, one for one.
+  static constexpr uint32_t kMostCredit = 32;
   // How many waits go without before a probe.
   static constexpr uint32_t kLeastSkipped = 16, kMostSkipped = 1024;
 
@@ -65,7 +66,7 @@ class Spin {
   bool on_lost(Time now);
 
   bool is_probe_ = true;
-  uint32_t failures_ = 0, skip_ = 0, next_skip_ = kLeastSkipped;
+  uint32_t credit_ = 0, skip_ = 0, next_skip_ = kLeastSkipped;
   Time not_before_{};
 };
 

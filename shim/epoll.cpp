@@ -57,11 +57,13 @@ template <typename Wait>
 int wait_beside_memory(WatchedSet& watched, epoll_event* events, int room,
                        const PollDeadline& deadline, Wait wait) {
   const PollDeadline now = PollDeadline::after_ms(0);
+  const WatchedSet::Inside inside(watched);
   for (;;) {
     const bool may_sleep = !deadline.is_over();
     const int own = watched.collect(events, room, may_sleep);
     if (own == room || (own > 0 && !watched.is_kernel_due())) return own;
     if (own == 0 && may_sleep && !watched.settle()) continue;
+    WatchedSet::tell_kernel();
     const int answer = wait(events + own, room - own, own > 0 ? now : deadline);
     if (answer < 0) return own > 0 ? own : answer;
     const int all = watched.merge(events, own, events + own, answer);
@@ -79,6 +81,7 @@ int wait_on(int set, epoll_event* events, int room, const PollDeadline& deadline
     });
   };
   WatchedSet* watched = room > 0 ? WatchedSet::find(set) : nullptr;
+  if (watched == nullptr) WatchedSet::tell_kernel();
   return watched != nullptr ? wait_beside_memory(*watched, events, room, deadline, corrected)
                             : corrected(events, room, deadline);
 }
@@ -98,6 +101,9 @@ int own_epoll_create1(int flags) {
 }
 
 int own_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
+  if (is_any_set_watched() && is_ours(fd) && (event != nullptr || operation == EPOLL_CTL_DEL) &&
+      WatchedSet::defer(set, operation, fd, event))
+    return 0;
   const int result = real.epoll_ctl(set, operation, fd, event);
   if (result != 0 || !is_ours(fd)) return result;
   if (operation != EPOLL_CTL_DEL) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "shim/memory_watch.h"
 
+#include <errno.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -8,10 +10,12 @@
 #include "base/process.h"
 #include "base/spin.h"
 #include "shim/fd_table.h"
+#include "shim/real.h"
 
 namespace ddpsock::shim {
 
 constinit std::atomic<unsigned> watched_sets{0};
+constinit std::atomic<unsigned> WatchedSet::deferred{0};
 
 namespace {
 
@@ -72,7 +76,7 @@ WatchedSet::Watch* WatchedSet::find_fd(int fd) {
 bool WatchedSet::has_other_with(uint64_t data, int fd) {
   bool has = false;
   each([&](Watch& w, int watched) {
-    has |= watched != fd && w.events.load(std::memory_order_relaxed) != 0 &&
+    has |= watched != fd && w.is_wanted.load(std::memory_order_relaxed) &&
            w.data.load(std::memory_order_relaxed) == data;
   });
   return has;
@@ -98,6 +102,10 @@ void WatchedSet::watch(int set, int fd, const epoll_event& event) {
   if (w == nullptr || s->has_other_with(event.data.u64, fd)) return forget(set, fd);
   w->events.store(event.events, std::memory_order_relaxed);
   w->data.store(event.data.u64, std::memory_order_relaxed);
+  w->is_wanted.store(true, std::memory_order_relaxed);
+  w->is_in_kernel.store(true, std::memory_order_relaxed);
+  w->kernel_events.store(event.events, std::memory_order_relaxed);
+  w->kernel_data.store(event.data.u64, std::memory_order_relaxed);
   w->reported.store(0, std::memory_order_relaxed);
   if (is_new) {
     w->seen.store(~uint64_t{0}, std::memory_order_relaxed);
@@ -111,6 +119,7 @@ void WatchedSet::forget(int set, int fd) {
   if (s == nullptr) return;
   s->each([&](Watch& w, int watched) {
     if (watched != fd) return;
+    s->tell(w, fd);
     // Whoever watches it from now on relies on the kernel.
     with_stream(fd, [&](engine::Stream& stream) {
       stream.let_bells_lie(0);
@@ -124,18 +133,80 @@ void WatchedSet::unwatch(int set, int fd) {
   WatchedSet* s = find(set);
   Watch* w = s != nullptr ? s->find_fd(fd) : nullptr;
   if (w == nullptr) return;
-  if (w->has_lazy_bell.load(std::memory_order_relaxed)) {
-    w->events.store(0, std::memory_order_relaxed);
-  } else {
-    w->fd.store(0, std::memory_order_release);
+  w->is_wanted.store(false, std::memory_order_relaxed);
+  w->is_in_kernel.store(false, std::memory_order_relaxed);
+  if (!w->has_lazy_bell.load(std::memory_order_relaxed)) w->fd.store(0, std::memory_order_release);
+}
+
+bool WatchedSet::defer(int set, int operation, int fd, const epoll_event* event) {
+  WatchedSet* s = find(set);
+  Watch* w = s != nullptr ? s->find_fd(fd) : nullptr;
+  if (w == nullptr) return false;
+  const bool is_wanted = w->is_wanted.load(std::memory_order_relaxed);
+  const bool is_usual = w->has_lazy_bell.load(std::memory_order_relaxed) &&
+                        s->waiter_.load(std::memory_order_relaxed) == base::thread_id() &&
+                        is_wanted == (operation != EPOLL_CTL_ADD);
+  constexpr uint32_t kServed = kReadable | kWritable | EPOLLRDHUP;
+  const bool is_simple = operation == EPOLL_CTL_DEL ||
+                         ((event->events & ~kServed) == 0 &&
+                          !s->has_other_with(event->data.u64, fd));
+  const bool is_edge = (w->events.load(std::memory_order_relaxed) & EPOLLET) != 0;
+  if (!is_usual || !is_simple || is_edge) {
+    // The kernel answers, and must know what came before.
+    s->tell(*w, fd);
+    return false;
   }
+  w->is_wanted.store(operation != EPOLL_CTL_DEL, std::memory_order_relaxed);
+  if (operation != EPOLL_CTL_DEL) {
+    w->events.store(event->events, std::memory_order_relaxed);
+    w->data.store(event->data.u64, std::memory_order_relaxed);
+  }
+  if (!s->is_deferring_.exchange(true)) deferred.fetch_add(1);
+  // Either a thread that goes to wait sees that, or it is seen here.
+  if (s->inside_.load() > 0) s->tell_all();
+  return true;
+}
+
+void WatchedSet::tell(Watch& w, int fd) {
+  const bool is_wanted = w.is_wanted.load(std::memory_order_relaxed);
+  const bool is_in_kernel = w.is_in_kernel.load(std::memory_order_relaxed);
+  epoll_event event{};
+  event.events = w.events.load(std::memory_order_relaxed);
+  event.data.u64 = w.data.load(std::memory_order_relaxed);
+  const bool is_same = w.kernel_events.load(std::memory_order_relaxed) == event.events &&
+                       w.kernel_data.load(std::memory_order_relaxed) == event.data.u64;
+  if (is_wanted == is_in_kernel && (!is_wanted || is_same)) return;
+  const int operation = !is_wanted ? EPOLL_CTL_DEL : is_in_kernel ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+  const int saved_errno = errno;
+  real.epoll_ctl(set_.load(std::memory_order_relaxed) - 1, operation, fd, &event);
+  errno = saved_errno;
+  w.is_in_kernel.store(is_wanted, std::memory_order_relaxed);
+  w.kernel_events.store(event.events, std::memory_order_relaxed);
+  w.kernel_data.store(event.data.u64, std::memory_order_relaxed);
+}
+
+void WatchedSet::tell_all() {
+  if (!is_deferring_.exchange(false)) return;
+  deferred.fetch_sub(1);
+  each([this](Watch& w, int fd) { tell(w, fd); });
+}
+
+void WatchedSet::tell_kernel_all() {
+  for (WatchedSet& s : sets) s.tell_all();
+}
+
+WatchedSet::Inside::Inside(WatchedSet& set) : set_(set) {
+  set.inside_.fetch_add(1);
+  if (set.waiter_.exchange(base::thread_id()) != base::thread_id()) set.tell_all();
 }
 
 void WatchedSet::forget_fd(int fd) {
   if (!is_any_set_watched()) return;
   for (WatchedSet& s : sets)
     s.each([&](Watch& w, int watched) {
-      if (watched == fd) w.fd.store(0, std::memory_order_release);
+      if (watched != fd) return;
+      s.tell(w, fd);
+      w.fd.store(0, std::memory_order_release);
     });
 }
 
@@ -223,7 +294,8 @@ class WatchedSet::Look {
 
   // What a program is to be told, of what it asked for. Edges of writability are the kernel's.
   static uint32_t news_of(const Watch& w, const engine::Glance& glance) {
-    const uint32_t wanted = w.events.load(std::memory_order_relaxed);
+    const uint32_t wanted =
+        w.is_wanted.load(std::memory_order_relaxed) ? w.events.load(std::memory_order_relaxed) : 0;
     const bool is_edge = (wanted & EPOLLET) != 0;
     uint32_t news = 0;
     if (glance.has_bytes &&
@@ -261,7 +333,9 @@ bool WatchedSet::settle() {
       has_bytes |= stream.glance().has_bytes;
     });
     w.has_lazy_bell.store(false, std::memory_order_relaxed);
-    if (w.events.load(std::memory_order_relaxed) == 0) w.fd.store(0, std::memory_order_release);
+    if (w.is_wanted.load(std::memory_order_relaxed)) return;
+    tell(w, fd);
+    w.fd.store(0, std::memory_order_release);
   });
   return !has_bytes;
 }

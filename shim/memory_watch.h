@@ -29,6 +29,25 @@ class WatchedSet {
   static void forget_fd(int fd);
   static void forget_set(int set);
 
+  // An epoll_ctl that the kernel need not hear of before it is asked the next time: programs change
+  // what they wait for twice a message. True: it is done. Only for the one thread that waits here.
+  static bool defer(int set, int operation, int fd, const epoll_event* event);
+  // Tells the kernel what was deferred. All sets': somebody is about to ask it.
+  static void tell_kernel() {
+    if (deferred.load(std::memory_order_acquire) != 0) tell_kernel_all();
+  }
+  // A thread waits in the set, from its first look to its return.
+  class Inside {
+   public:
+    explicit Inside(WatchedSet& set);
+    ~Inside() { set_.inside_.fetch_sub(1, std::memory_order_release); }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+
+   private:
+    WatchedSet& set_;
+  };
+
   // Streams that have bytes, as events; with them their bells may stay. If there are none, waits a
   // little for them without sleeping, where `may_spin` and where that is worth it.
   int collect(epoll_event* events, int room, bool may_spin);
@@ -45,7 +64,11 @@ class WatchedSet {
  private:
   struct Watch {
     std::atomic<int> fd;  // plus 1; 0: free
-    std::atomic<uint32_t> events;  // 0: not watched any more
+    std::atomic<uint32_t> events;  // as the program wants them
+    std::atomic<bool> is_wanted;
+    std::atomic<bool> is_in_kernel;  // and with which events and data the kernel knows it
+    std::atomic<uint32_t> kernel_events;
+    std::atomic<uint64_t> kernel_data;
     std::atomic<uint64_t> data;
     std::atomic<uint64_t> reported;  // up to where, for edge-triggered ones
     std::atomic<uint64_t> seen;      // how far at `seen_at`
@@ -53,6 +76,11 @@ class WatchedSet {
     std::atomic<bool> has_lazy_bell;
   };
   class Look;
+
+  static std::atomic<unsigned> deferred;  // sets that have something to tell
+  static void tell_kernel_all();
+  void tell(Watch& w, int fd);
+  void tell_all();
 
   bool is_stale(const epoll_event& event);
   template <typename F>
@@ -63,6 +91,9 @@ class WatchedSet {
   static void forget(int set, int fd);
 
   std::atomic<int> set_;  // plus 1; 0: free
+  std::atomic<uint32_t> waiter_;  // the thread that waited here last
+  std::atomic<int> inside_;
+  std::atomic<bool> is_deferring_;
   std::atomic<unsigned> end_, next_;
   std::atomic<int64_t> asked_at_;  // when the kernel was, nanoseconds
   std::array<Watch, kMost> watches_;

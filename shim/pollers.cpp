@@ -5,6 +5,7 @@
 
 #include "shim/calls.h"
 #include "shim/fd_table.h"
+#include "shim/memory_watch.h"
 #include "shim/readiness.h"
 #include "shim/real.h"
 
@@ -145,6 +146,7 @@ bool passes(const SelectSets& sets, int count) {
 }  // namespace
 
 int own_poll(pollfd* fds, nfds_t count, int timeout_ms) {
+  WatchedSet::tell_kernel();
   if (!is_any_ours() || !is_any_correctable(fds, count)) [[likely]]
     return real.poll(fds, count, timeout_ms);
   return poll_corrected(
@@ -153,6 +155,7 @@ int own_poll(pollfd* fds, nfds_t count, int timeout_ms) {
 }
 
 int own_ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
+  WatchedSet::tell_kernel();
   if (!is_any_ours() || !is_any_correctable(fds, count)) [[likely]]
     return real.ppoll(fds, count, timeout, mask);
   return poll_corrected(fds, count, PollDeadline::after(timeout),
@@ -164,6 +167,7 @@ int own_ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t
 
 int own_select(int count, fd_set* readers, fd_set* writers, fd_set* others, timeval* timeout) {
   const SelectSets sets{readers, writers, others};
+  WatchedSet::tell_kernel();
   if (passes(sets, count)) [[likely]]
     return real.select(count, readers, writers, others, timeout);
   timespec whole{};
@@ -186,6 +190,7 @@ int own_select(int count, fd_set* readers, fd_set* writers, fd_set* others, time
 int own_pselect(int count, fd_set* readers, fd_set* writers, fd_set* others,
                 const timespec* timeout, const sigset_t* mask) {
   const SelectSets sets{readers, writers, others};
+  WatchedSet::tell_kernel();
   if (passes(sets, count)) [[likely]]
     return real.pselect(count, readers, writers, others, timeout, mask);
   return select_corrected(

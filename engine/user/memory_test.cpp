@@ -561,8 +561,8 @@ TEST_F(Killed, AtRandomInstructions) {
                         is_client_victim ? Role::kInitiator : Role::kResponder, seed, *shared);
     }
     is_client_victim ? tcp.close_client() : tcp.close_server();
-    std::thread killer([&] {
-      usleep(rng() % 4000);
+    std::thread killer([victim, lives_us = rng() % 4000] {
+      usleep(static_cast<useconds_t>(lives_us));
       kill(victim, SIGKILL);
     });
     const bool is_writing = rng() % 2 == 0;
