@@ -2,7 +2,8 @@
 // Waiting without sleeping, where that pays: for about 20 us, only while the peer was last seen on
 // another CPU, and not for a while after it found nothing a few times or the thread lost its CPU to
 // somebody else. Now and then a longer spin asks whether it would pay again: two peers that both
-// sleep must be woken first, which alone takes longer than 20 us. What a thread has learnt is its own.
+// sleep must be woken first, which alone takes longer than 20 us. What a thread has learnt is its
+// own.
 #ifndef DDPSOCK_BASE_SPIN_H_
 #define DDPSOCK_BASE_SPIN_H_
 
@@ -21,9 +22,10 @@ class Spin {
   static Spin& mine();
 
   // True as soon as `is_ready()` is; false when spinning is not worth it (any more). Ask
-  // is_worth() first. `is_ready` is called at least once.
+  // is_worth() first. `is_ready` is called at least once. `saved`: what going to sleep would cost
+  // beyond the sleep; so much longer it pays to wait.
   template <typename F>
-  bool until(F is_ready) {
+  bool until(F is_ready, Duration saved = {}) {
     const Time start = base::now();
     Time seen = start;
     for (;;) {
@@ -33,7 +35,7 @@ class Spin {
       }
       const Time now = base::now();
       if (now - seen > kLostCpu) return on_lost(now);
-      if (now - start > (is_probe_ ? kProbe : kUsual)) return on_nothing();
+      if (now - start > (is_probe_ ? kProbe : Duration{kUsual.ns + saved.ns})) return on_nothing();
       seen = now;
     }
   }

@@ -67,6 +67,7 @@ int wait_beside_memory(WatchedSet& watched, epoll_event* events, int room,
     const int answer = wait(events + own, room - own, own > 0 ? now : deadline);
     if (answer < 0) return own > 0 ? own : answer;
     const int all = watched.merge(events, own, events + own, answer);
+    if (own > 0) watched.note_kernel_asked();
     if (all > 0 || deadline.is_over()) return all;
   }
 }

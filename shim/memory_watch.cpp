@@ -20,8 +20,13 @@ constinit std::atomic<unsigned> WatchedSet::deferred{0};
 namespace {
 
 constexpr unsigned kMostSets = 16;
-// While there are bytes in memory, descriptors of other kinds are looked after this often.
-constexpr Duration kKernelEvery = Duration::from_us(100);
+// While there are bytes in memory, descriptors of other kinds are looked after this often; less if
+// that takes long, so that it never takes more than a part of the time.
+constexpr Duration kKernelEvery = Duration::from_us(100),
+                   kKernelAtLeastEvery = Duration::from_ms(2);
+constexpr int64_t kKernelPart = 16;
+// What settling one stream costs, the peer's next bell included.
+constexpr Duration kSettling = Duration::from_us(2);
 // A bell may lie unread for so long without bytes.
 constexpr Duration kMostStale = Duration::from_ms(1);
 constexpr uint32_t kReadable = EPOLLIN | EPOLLRDNORM;
@@ -147,9 +152,8 @@ bool WatchedSet::defer(int set, int operation, int fd, const epoll_event* event)
                         s->waiter_.load(std::memory_order_relaxed) == base::thread_id() &&
                         is_wanted == (operation != EPOLL_CTL_ADD);
   constexpr uint32_t kServed = kReadable | kWritable | EPOLLRDHUP;
-  const bool is_simple = operation == EPOLL_CTL_DEL ||
-                         ((event->events & ~kServed) == 0 &&
-                          !s->has_other_with(event->data.u64, fd));
+  const bool is_simple = operation == EPOLL_CTL_DEL || ((event->events & ~kServed) == 0 &&
+                                                        !s->has_other_with(event->data.u64, fd));
   const bool is_edge = (w->events.load(std::memory_order_relaxed) & EPOLLET) != 0;
   if (!is_usual || !is_simple || is_edge) {
     // The kernel answers, and must know what came before.
@@ -272,16 +276,20 @@ class WatchedSet::Look {
 
   bool spin() {
     uint32_t peer_cpu = 0;
-    for (unsigned i = 0; i < count_; ++i)
+    int64_t lazy = 0;
+    for (unsigned i = 0; i < count_; ++i) {
       if (const auto glance = items_[i].stream->glance(); glance.peer_cpu != 0)
         peer_cpu = glance.peer_cpu;
+      if (items_[i].watch->has_lazy_bell.load(std::memory_order_relaxed)) ++lazy;
+    }
     base::Spin& mine = base::Spin::mine();
     if (!mine.is_worth(peer_cpu, peer_cpu)) return false;
-    return mine.until([this] {
+    const auto has_news = [this] {
       for (unsigned i = 0; i < count_; ++i)
         if (news_of(*items_[i].watch, items_[i].stream->glance()) != 0) return true;
       return false;
-    });
+    };
+    return mine.until(has_news, Duration{kSettling.ns * lazy});
   }
 
  private:
@@ -311,9 +319,17 @@ class WatchedSet::Look {
 
 bool WatchedSet::is_kernel_due() {
   const Time now = base::now();
-  if (now - Time{asked_at_.load(std::memory_order_relaxed)} < kKernelEvery) return false;
+  if (now < Time{ask_again_at_.load(std::memory_order_relaxed)}) return false;
   asked_at_.store(now.ns, std::memory_order_relaxed);
   return true;
+}
+
+void WatchedSet::note_kernel_asked() {
+  const Time now = base::now();
+  const Duration took = now - Time{asked_at_.load(std::memory_order_relaxed)};
+  const Duration pause =
+      std::clamp(Duration{took.ns * kKernelPart}, kKernelEvery, kKernelAtLeastEvery);
+  ask_again_at_.store((now + pause).ns, std::memory_order_relaxed);
 }
 
 int WatchedSet::collect(epoll_event* events, int room, bool may_spin) {

@@ -60,10 +60,12 @@ class WatchedSet {
 
   // Is it time to ask the kernel too, although there are bytes in memory?
   bool is_kernel_due();
+  // It was asked, from is_kernel_due() until now.
+  void note_kernel_asked();
 
  private:
   struct Watch {
-    std::atomic<int> fd;  // plus 1; 0: free
+    std::atomic<int> fd;           // plus 1; 0: free
     std::atomic<uint32_t> events;  // as the program wants them
     std::atomic<bool> is_wanted;
     std::atomic<bool> is_in_kernel;  // and with which events and data the kernel knows it
@@ -90,12 +92,12 @@ class WatchedSet {
   bool has_other_with(uint64_t data, int fd);
   static void forget(int set, int fd);
 
-  std::atomic<int> set_;  // plus 1; 0: free
+  std::atomic<int> set_;          // plus 1; 0: free
   std::atomic<uint32_t> waiter_;  // the thread that waited here last
   std::atomic<int> inside_;
   std::atomic<bool> is_deferring_;
   std::atomic<unsigned> end_, next_;
-  std::atomic<int64_t> asked_at_;  // when the kernel was, nanoseconds
+  std::atomic<int64_t> asked_at_, ask_again_at_;  // the kernel, nanoseconds
   std::array<Watch, kMost> watches_;
 };
 
