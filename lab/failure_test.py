@@ -27,9 +27,10 @@ PARENT = """
 import sys
 sys.path.append(sys.argv[1])
 import guest
-with guest.Guest("failure_test_orphan", guest.Options(accel="tcg")) as g:
-    print(g.pid, flush=True)
-    g.run(["sleep", "1000"])
+g = guest.Guest("failure_test_orphan", guest.Options(accel="tcg"))
+g.boot()
+print(g.pid, flush=True)
+g.wait_until_ready()
 """
 
 
@@ -94,9 +95,14 @@ class Failures(unittest.TestCase):
                 process.wait(20)
 
     def test_qemu_dies_with_its_runner(self):
-        parent = subprocess.Popen([sys.executable, "-B", "-c", PARENT, str(HERE)], stdout=subprocess.PIPE, text=True)
+        # A guest that runs ends when it hears no more from its runner; this one never hears anything.
+        image = self.folder / "silent"
+        image.write_bytes(SILENT)
+        parent = subprocess.Popen([sys.executable, "-B", "-c", PARENT, str(HERE)], stdout=subprocess.PIPE, text=True,
+                                  env={**os.environ, "DDPSOCK_LAB_KERNEL": str(image)})
         try:
             pid = int(parent.stdout.readline())
+            self.addCleanup(lambda: is_alive(pid) and os.kill(pid, signal.SIGKILL))
             self.assertTrue(is_alive(pid))
         finally:
             parent.kill()

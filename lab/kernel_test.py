@@ -100,6 +100,19 @@ class Cache(unittest.TestCase):
         kernel.build(1, lambda text: None, self.make)
         self.assertEqual(kernel.image().read_text(), "a kernel")
 
+    def test_so_does_one_interrupted_while_it_is_put_in_its_place(self):
+        copy = kernel.shutil.copy
+
+        def interrupted(source, target):
+            if target.name == "config":
+                raise KeyboardInterrupt
+            copy(source, target)
+
+        with unittest.mock.patch.object(kernel.shutil, "copy", interrupted), self.assertRaises(KeyboardInterrupt):
+            kernel.build(1, lambda text: None, self.make)
+        with self.assertRaises(kernel.KernelError):
+            kernel.image()
+
     def test_a_failed_build_tells_the_end_of_its_log(self):
         def failing(folder, *rest):
             raise recipe.RecipeError("make ended with status 2; no rule")

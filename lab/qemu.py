@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """QEMU's command line for one guest, and its process."""
 
+import ctypes
 import dataclasses
+import os
 import pathlib
 import shutil
+import signal
 import subprocess
 
 PROGRAM = "qemu-system-x86_64"
@@ -11,8 +14,12 @@ INIT = pathlib.Path(__file__).resolve().parent / "guest" / "init.py"
 # What virtio-9p moves at most.
 MSIZE = 512000
 STOP_SECONDS = 5
+PR_SET_PDEATHSIG = 1
 CPU = {"tcg": "max", "kvm": "host"}
 ACCEL = {"tcg": "tcg,thread=multi", "kvm": "kvm"}
+
+
+libc = ctypes.CDLL(None)
 
 
 class QemuError(Exception):
@@ -102,11 +109,18 @@ def check():
 def start(machine, errors):
     """Starts QEMU; what it says itself goes to the open file `errors`."""
     check()
-    # QEMU must not outlive us, however we end.
-    launcher = ["setpriv", "--pdeathsig", "KILL", "--"]
-    return subprocess.Popen([*launcher, *command(machine)], stdin=subprocess.DEVNULL if machine.console else None,
-                            stdout=errors if machine.console else None, stderr=errors,
+    return subprocess.Popen(command(machine), stdin=subprocess.DEVNULL if machine.console else None,
+                            stdout=errors if machine.console else None, stderr=errors, preexec_fn=dies_with(os.getpid()),
                             pass_fds=(machine.port_fd, machine.monitor_fd, *machine.inherited))
+
+
+def dies_with(parent):
+    """For a new process, before its program begins: it must not outlive the thread that started it, however that ends."""
+    def tie():
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return tie
 
 
 def stop(process):
