@@ -11,6 +11,7 @@ from recorder import Case
 TITLE = "Many connections"
 QUESTION = "What does a resting connection weigh, and what does an operation cost among so many?"
 COUNTS = [10, 100, 1000, 10000]
+COUNTED = (10, 1000)
 SPARE_FILES = 100
 _NOTE = "An event loop serves ping-pong of 64 B on one connection after the other, in random order; two CPUs, cubic."
 FIGURES = [
@@ -35,8 +36,12 @@ def measure(recorder):
         options = [f"--count={count}", "--size=64", "--cc=cubic", f"--seconds={recorder.seconds}"]
         runs = recorder.compare("operation", name, count, "us, round trip", "lower", [ways.PLAIN, *ways.engines()],
                                 lambda way: sample(way, options, place), "operation_us", per="round trip")
+        case = recorder.cases[-1]
         recorder.record_key("memory", f"memory {count}", count, "bytes", "lower", drop_cpu(runs), "bytes")
         recorder.record_key("connect", f"connect {count}", count, "us", "lower", drop_cpu(runs), "connect_us")
+        if count in COUNTED and not recorder.is_quick:
+            for way in runs:
+                case.calls[way.name] = count_calls(way, options[:-1], place)
         costs[count] = {way.name: [row["operation_us"] for row in rows] for way, rows in runs.items()}
     record_growth(recorder, costs)
 
@@ -44,6 +49,12 @@ def measure(recorder):
 def sample(way, options, place):
     row = pair.run("connections_peer", way, "client", options, place)
     return {**row, "bytes": row["client_bytes"] + row["server_bytes"]}
+
+
+def count_calls(way, options, place):
+    """System calls of both sides a round trip: two runs of different length, so that connecting cancels out."""
+    (short, few), (long, many) = (pair.system_calls("connections_peer", way, "client", [*options, f"--seconds={s}"], place) for s in (0.2, 0.6))
+    return round((pair.total(long) - pair.total(short)) / (many["operations"] - few["operations"]), 3)
 
 
 def drop_cpu(runs):

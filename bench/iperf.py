@@ -25,12 +25,32 @@ def measure(recorder):
             with tempfile.TemporaryDirectory() as folder, programs.hogs(placement):
                 recorder.compare("rate", label, label, "Gb/s", "higher", [ways.PLAIN, *ways.engines()],
                                  lambda way: sample(way, placement, cc, folder), "gbit_s", per="MB")
+                if placement == programs.PLACEMENTS[0] and not recorder.is_quick:
+                    for way in [ways.PLAIN, *ways.engines()]:
+                        recorder.cases[-1].calls[way.name] = count_calls(way, placement, cc, folder)
+
+
+def serve(way, placement, folder):
+    port = ports.free_port()
+    return programs.Server(way, placement, ["iperf3", "-s", "-p", str(port)], port, folder=folder)
+
+
+def ask(way, placement, cc, server, tracer=()):
+    command = ["iperf3", "-c", "127.0.0.1", "-p", str(server.port), "-t", "1", "-C", cc, "-J"]
+    return programs.run_client(way, placement, command, tracer=tracer)
+
+
+def count_calls(way, placement, cc, folder):
+    """System calls of both sides a megabyte."""
+    with serve(way, placement, folder) as server:
+        outputs = []
+        total = programs.count_system_calls(server, folder, lambda tracer: outputs.append(ask(way, placement, cc, server, tracer)))
+    return round(total / (read(outputs[0][0])[1] / 1e6), 3)
 
 
 def sample(way, placement, cc, folder):
-    port = ports.free_port()
-    with programs.Server(way, placement, ["iperf3", "-s", "-1", "-p", str(port)], port, folder=folder) as server:
-        output, cpu = programs.run_client(way, placement, ["iperf3", "-c", "127.0.0.1", "-p", str(port), "-t", "1", "-C", cc, "-J"])
+    with serve(way, placement, folder) as server:
+        output, cpu = ask(way, placement, cc, server)
         server_cpu = server.cpu_seconds()
     rate, size = read(output)
     return {"gbit_s": rate, "cpu_us": (cpu + server_cpu) / (size / 1e6) * 1e6}

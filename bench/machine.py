@@ -7,7 +7,8 @@ import platform
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-BUILD = ROOT / "build"
+# Where the product and the programs of bench/ are; tests of another build folder say so.
+BUILD = pathlib.Path(os.environ.get("DDPSOCK_BENCH_BUILD") or ROOT / "build")
 LIBRARY = BUILD / "shim" / "libddpsock.so"
 DDPRUN = BUILD / "shim" / "ddprun"
 # Packages whose version a figure depends on.

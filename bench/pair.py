@@ -4,8 +4,10 @@
 import contextlib
 import dataclasses
 import json
+import pathlib
 import re
 import subprocess
+import tempfile
 
 import machine
 import recorder
@@ -64,12 +66,14 @@ def run(program, way, what, options, place=TWO_CPUS):
     return row
 
 
-def system_calls(way, what, options, place, folder):
-    """How often each side made each system call in one run of stream_peer, as two dicts."""
-    traces = [folder / f"strace.{side}" for side in ("server", "client")]
-    tracers = tuple(("strace", "-f", "-c", "-U", "calls,name", "-o", str(t)) for t in traces)
-    run("stream_peer", way, what, options, dataclasses.replace(place, prefixes=tracers))
-    return [dict(read_counts(t)) for t in traces]
+def system_calls(program, way, what, options, place):
+    """How often each side made each system call in one run, as two dicts, and what the client measured."""
+    with tempfile.TemporaryDirectory() as folder:
+        traces = [pathlib.Path(folder) / side for side in ("server", "client")]
+        tracers = [("strace", "-f", "-c", "-U", "calls,name", "-o", str(t)) for t in traces]
+        traced = dataclasses.replace(place, prefixes=tuple((*prefix, *tracer) for prefix, tracer in zip(place.prefixes, tracers)))
+        row = run(program, way, what, options, traced)
+        return [dict(read_counts(t)) for t in traces], row
 
 
 def read_counts(trace):
@@ -80,11 +84,25 @@ def read_counts(trace):
                 yield match[2], int(match[1])
 
 
-def system_calls_per_message(way, what, options, place, folder, few=500, many=1500):
-    """Counts two runs of different length, so that starting and ending cancel out; two dicts of averages."""
-    runs = [system_calls(way, what, [*options, f"--count={n}"], place, folder) for n in (few, many)]
+def system_calls_per_message(way, what, options, place, few=512, many=1536):
+    """Counts two runs of stream_peer of different length, so that starting and ending cancel out; two dicts of averages."""
+    runs = [system_calls("stream_peer", way, what, [*options, f"--count={n}"], place)[0] for n in (few, many)]
     sides = []
     for short, long in zip(*runs):
         rates = {name: (long[name] - short.get(name, 0)) / (many - few) for name in long}
         sides.append({name: round(rate, 3) for name, rate in rates.items() if abs(rate) >= 0.005})
     return sides
+
+
+LONG_MESSAGE = 256 << 10
+
+
+def count_into(case, ways, what, options, place, size):
+    """Fills in a recorded case how many system calls both sides make for a message, by runs that are not timed."""
+    counts = (64, 192) if size >= LONG_MESSAGE else (512, 1536)
+    for way in (w for w in ways if w.name in case.samples):
+        case.calls[way.name] = round(total(system_calls_per_message(way, what, options, place, *counts)), 3)
+
+
+def total(sides):
+    return sum(sum(side.values()) for side in sides)

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """bench/paper: figures 5 and 6 of the paper that described extended sockets over DDP, measured here."""
 
-import pathlib
-import tempfile
-
 import pair
 import ways
 from figure import Figure, Published, size_name
@@ -15,7 +12,7 @@ QUESTION = ("What does an unmodified program pay for having the library loaded (
             "it (figure 6)? Stream interface. The paper's own numbers are from " + SOURCE)
 LATENCY_SIZES = [1 << n for n in range(0, 15)]
 BANDWIDTH_SIZES = [1 << n for n in range(0, 23, 2)]
-COUNTED = {("latency", 64), ("window", 64), ("window", 1 << 16)}
+COUNTED = {("latency", 1 << n) for n in (0, 6, 10, 14)} | {("window", 1 << n) for n in (0, 6, 10, 14, 18, 22)}
 
 _LATENCY_NOTE = "Ping-pong, half the round trip, both ends asleep in recv on two CPUs, TCP_NODELAY, cubic."
 _WINDOW_NOTE = ("The sender waits for a message of the receiver after every window, as in the paper; 64 messages a window (the "
@@ -52,12 +49,5 @@ def measure(recorder):
                                  lambda way: pair.run("stream_peer", way, what,
                                                       [*options, f"--seconds={recorder.seconds}"], place), key)
                 if (what, size) in COUNTED and not recorder.is_quick:
-                    count_calls(recorder.cases[-1], what, options, compared, place)
+                    pair.count_into(recorder.cases[-1], compared, what, options, place, size)
 
-
-def count_calls(case, what, options, compared, place):
-    with tempfile.TemporaryDirectory() as folder:
-        for way in compared:
-            # Multiples of the window.
-            sides = pair.system_calls_per_message(way, what, options, place, pathlib.Path(folder), 512, 1536)
-            case.calls[way.name] = round(sum(sum(side.values()) for side in sides), 3)

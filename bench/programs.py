@@ -131,6 +131,6 @@ def count_system_calls(server, folder, run):
             raise Failed("strace could not attach to the server")
         run((*command, str(traces[1])))
     finally:
-        tracer.send_signal(signal.SIGINT)
+        tracer.terminate()
         tracer.communicate(timeout=START_SECONDS)
     return sum(count for trace in traces for _, count in pair.read_counts(trace))

@@ -12,6 +12,7 @@ SOURCE = ("the text of section 4.3.2 of the thesis on LibRIPC over iWARP (softiw
 QUESTION = f"How do sockets do in the two experiments that LibRIPC was shown by? LibRIPC's numbers are from {SOURCE}."
 ROUND_TRIP_SIZES = range(50, 1401, 50)
 TRANSFER_SIZES = [128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 5 << 20, 10 << 20, 20 << 20, 40 << 20, 80 << 20]
+COUNTED = (50, 700, 1400)
 LONG_FROM, LONG_SECONDS = 10 << 20, 4  # times --seconds, so that a sample has many transfers
 
 _ROUND_TRIPS = (Published("LibRIPC, RDMA short messages", ((50, 19.89), (1400, 22.61))),
@@ -44,6 +45,8 @@ def measure(recorder):
             if recorder.wants(name):
                 recorder.compare(figure, name, size, "us, round trip", "lower", engines, lambda way: round_trip(way, options, place), "us",
                                  per="round trip")
+                if size in COUNTED and wait == "block" and not recorder.is_quick:
+                    pair.count_into(recorder.cases[-1], engines, "latency", options[:-1], place, size)
     is_default_cubic = machine.default_congestion_control() == "cubic"
     for size in recorder.thin(TRANSFER_SIZES):
         name = f"transfer {size_name(size)}"

@@ -5,6 +5,7 @@
 import argparse
 import json
 import pathlib
+import signal
 import sys
 import time
 
@@ -61,7 +62,15 @@ def measure(name, args, facts):
     return notes.problems
 
 
+def end_on_signal(number, _frame):
+    """As an exception, so that everything that was started is ended."""
+    sys.exit(128 + number)
+
+
 def main():
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup wants it
+            signal.signal(number, end_on_signal)
     args = read_arguments()
     facts = machine.facts(is_pinned=not args.no_pin)
     print(json.dumps(facts, indent=1))

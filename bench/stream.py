@@ -2,8 +2,6 @@
 """bench/stream: one connection of an unmodified program over each engine against plain TCP."""
 
 import dataclasses
-import pathlib
-import tempfile
 
 import machine
 import pair
@@ -17,7 +15,8 @@ LATENCY_SIZES = [1, 8, 64, 256, 1024, 4096, 16384, 65536]
 BANDWIDTH_SIZES = [64, 512, 4096, 65536, 1 << 20, 4 << 20]
 # From this size on the price of the CRC shows, and is measured by itself.
 CRC_FROM = 65536
-TRACED = [("latency", 64), ("latency", 65536), ("bandwidth", 64), ("bandwidth", 65536), ("bandwidth", 1 << 20)]
+TRACED = [("latency", 1), ("latency", 64), ("latency", 4096), ("latency", 65536), ("bandwidth", 64), ("bandwidth", 4096),
+          ("bandwidth", 65536), ("bandwidth", 1 << 20)]
 # What is also measured under this machine's own congestion control.
 DEFAULT_CC_CASES = {("latency", 64), ("bandwidth", 65536), ("bandwidth", 1 << 20)}
 
@@ -98,13 +97,8 @@ def measure_sleeping(recorder):
 
 
 def count_system_calls(recorder, place):
-    """Of the cases in TRACED, by runs of their own that are not timed."""
     cases = {case.name: case for case in recorder.cases}
-    with tempfile.TemporaryDirectory() as folder:
-        for what, size in TRACED:
-            wanted = Pair(what, size, "block")
-            if wanted.name not in cases:
-                continue
-            for way in (ways.PLAIN, *ways.engines()):
-                sides = pair.system_calls_per_message(way, what, wanted.options, place, pathlib.Path(folder))
-                cases[wanted.name].calls[way.name] = round(sum(sum(side.values()) for side in sides), 3)
+    for what, size in TRACED:
+        wanted = Pair(what, size, "block")
+        if wanted.name in cases:
+            pair.count_into(cases[wanted.name], wanted.ways, what, wanted.options, place, size)
