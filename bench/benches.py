@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The benchmarks, in the order of the report. Each module has TITLE, QUESTION, FIGURES and measure(recorder)."""
 
+import pathlib
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
+
 import connections
 import hosts
 import iperf

@@ -28,7 +28,7 @@ class Figure:
 
 def size_name(size):
     for unit, name in ((1 << 20, "MB"), (1 << 10, "KB")):
-        if size >= unit:
+        if size >= unit and size * 4 % unit == 0:
             return f"{size / unit:.4g} {name}"
     return f"{size:.4g} B"
 

@@ -67,9 +67,9 @@ def draw_figure(bench, figure, cases):
     names = list(dict.fromkeys(way for case in cases for way, values in case["samples"].items() if values))
     picture = draw_lines(figure, cases, names) if figure.kind == "lines" else draw_bars(figure, cases, names)
     note = f'<p class="note">{escape(figure.note)}</p>' if figure.note else ""
-    return (f'<figure id="{bench}-{figure.key}"><h3>{escape(figure.title)}</h3>'
-            f'<p>{escape(sentence(figure, cases, names))}</p>{picture}{draw_legend(figure, names)}{note}'
-            f'<details open="open"><summary>Numbers</summary><div class="scroll">{draw_table(figure, cases, names)}</div></details></figure>')
+    return (f'<figure id="{bench}-{figure.key}" class="{figure.kind}"><div class="drawn"><h3>{escape(figure.title)}</h3>'
+            f'<p>{escape(sentence(figure, cases, names))}</p>{picture}{draw_legend(figure, names)}{note}</div>'
+            f'<details open="open"><summary>Numbers</summary>{draw_table(figure, cases, names)}</details></figure>')
 
 
 def draw_lines(figure, cases, names):
@@ -93,7 +93,7 @@ def draw_bars(figure, cases, names):
         for way in names:
             times = None if way == figure.baseline else speed(case, way, figure.baseline, median)
             if times:
-                lanes.append((STYLES.get(way, OTHER), way, times, f"{times:.3g}\N{MULTIPLICATION SIGN} ({number(median(case, way))})"))
+                lanes.append((STYLES.get(way, OTHER), way, times, f"{times_name(times)}\N{MULTIPLICATION SIGN} ({number(median(case, way))})"))
         if lanes:
             groups.append((str(case["x"]), lanes))
     return svg.bars(groups, figure.baseline) if groups else ""
@@ -113,17 +113,16 @@ def sentence(figure, cases, names):
     for way in (w for w in names if w in ways.OURS):
         times = [(speed(c, way, figure.baseline, median), place(figure, c["x"])) for c in cases]
         times = sorted((t, x) for t, x in times if t)
-        if not times:
-            continue
-        (low, low_at), (high, high_at) = times[0], times[-1]
         if len(times) == 1:
-            said.append(f"{way}: {low:.3g} times as good as {figure.baseline}")
-        else:
-            said.append(f"{way}: {low:.3g} ({low_at}) to {high:.3g} ({high_at}) times as good as {figure.baseline}")
-    if not said:
-        return "No engine of ours was measured here."
-    text = "; ".join(said) + "."
-    return text[0].upper() + text[1:]
+            said.append(f"{way} {times_name(times[0][0])} times as good")
+        elif times:
+            (low, low_at), (high, high_at) = times[0], times[-1]
+            said.append(f"{way} {times_name(low)} (at {low_at}) to {times_name(high)} (at {high_at}) times as good")
+    return f"Against {figure.baseline}: {'; '.join(said)}." if said else "No engine of ours was measured here."
+
+
+def times_name(value):
+    return f"{value:.3g}" if value < 1000 else number(value)
 
 
 def draw_table(figure, cases, names):
@@ -137,7 +136,8 @@ def draw_table(figure, cases, names):
     details = [text for key, text in (("cpu_us", f"CPU time of both sides a {per}"), ("calls", f"system calls of both sides a {per}"))
                if any(c[key] for c in cases)]
     caption = f"Medians in {units}; below them quartiles" + "".join(f", {text}" for text in details) + "."
-    return f"<table><caption>{escape(caption)}</caption><thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    return (f'<p class="note">{escape(caption)}</p><div class="scroll"><table><thead><tr><th></th>{head}</tr></thead>'
+            f"<tbody>{''.join(rows)}</tbody></table></div>")
 
 
 def draw_cell(figure, case, way):
@@ -145,13 +145,13 @@ def draw_cell(figure, case, way):
     if value is None:
         return ""
     times = None if way == figure.baseline else speed(case, way, figure.baseline, median)
-    ratio = f' <i>{times:.3g}\N{MULTIPLICATION SIGN}</i>' if times else ""
+    ratio = f' <i>{times_name(times)}\N{MULTIPLICATION SIGN}</i>' if times else ""
     low, high = results.quartiles(case["samples"][way])
     small = [f"{number(low)} to {number(high)}"] if len(case["samples"][way]) > 1 else []
     cpu, calls = median(case, way, "cpu_us"), median(case, way, "calls")
     small += [f"{number(cpu)} us CPU"] if cpu is not None else []
     small += [f"{calls:.3g} calls"] if calls is not None else []
-    return f"<b>{number(value)}</b>{ratio}<small>{'<br/>'.join(small)}</small>"
+    return f"<span><b>{number(value)}</b>{ratio}</span><small>{'<br/>'.join(small)}</small>"
 
 
 # ---- the page
@@ -199,15 +199,29 @@ def count(verdicts):
     return f"{met} of {len(verdicts)} met" + (f", {missed} missed" if missed else "") + (f", {unknown} not measured" if unknown else "")
 
 
-def draw_tiles(cases):
+def find_tiles(cases):
+    """(label, times, engine) of what the top of the page shows and was measured, each by the fastest engine that we have."""
     tiles = []
     for label, bench, name in TILES:
-        for way, engine in (("shm engine", "shared memory"), ("user engine", "user engine")):
-            case = cases.get((bench, name))
-            if case and (times := speed(case, way, "plain TCP", median)):
-                tiles.append(f"<li><b>{times:.3g}\N{MULTIPLICATION SIGN}</b><span>{escape(label)}</span><small>{engine}, against plain TCP</small></li>")
+        case = cases.get((bench, name), {"samples": {}})
+        for way, engine in (("shm engine", "shared memory"), ("user engine", "the user engine")):
+            if median(case, way) and (times := speed(case, way, "plain TCP", median)):
+                tiles.append((label, times, engine))
                 break
-    return f'<ul class="tiles">{"".join(tiles)}</ul>' if tiles else ""
+    return tiles
+
+
+def headline(tiles):
+    if not tiles:
+        return "ddpsock measured against plain TCP"
+    label, times, engine = tiles[0]
+    return f"{label}: {times_name(times)} times plain TCP over {engine}"
+
+
+def draw_tiles(tiles):
+    drawn = "".join(f"<li><b>{times_name(times)}\N{MULTIPLICATION SIGN}</b><span>{escape(label)}</span><small>{engine}, plain TCP is 1</small></li>"
+                    for label, times, engine in tiles)
+    return f'<ul class="tiles">{drawn}</ul>' if drawn else ""
 
 
 def draw_machine(details):
@@ -231,10 +245,11 @@ def draw_page(details, rows):
     is_quick = any(d["is_quick"] for d in details.values())
     banner = '<p class="failed">A quick run: it shows that everything runs; its numbers mean nothing.</p>' if is_quick else ""
     lead = "; ".join(f"{engine.lower()} {count(found)}" for engine, found in verdicts.items())
+    tiles = find_tiles(cases)
     style = re.sub(r"/\*.*?\*/", "", (pathlib.Path(__file__).parent / "report.css").read_text(), flags=re.S)
     return ("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>"
-            f"<title>ddpsock measured</title><style>{style}</style></head>\n<body><header><h1>ddpsock against plain TCP</h1>"
-            f"<p class=\"lead\">Unmodified programs on one host. Targets: {escape(lead)}.</p>{banner}{draw_tiles(cases)}<nav>{nav}</nav></header>\n"
+            f"<title>ddpsock measured</title><style>{style}</style></head>\n<body><header><p class=\"kicker\">ddpsock, measured</p><h1>{escape(headline(tiles))}</h1>"
+            f"<p class=\"lead\">Unmodified programs on one host, each way in turns in one run. Targets: {escape(lead)}.</p>{banner}{draw_tiles(tiles)}<nav>{nav}</nav></header>\n"
             f"<main>{draw_targets(verdicts)}\n{''.join(section for _, section in drawn.values())}\n{draw_machine(details)}</main></body></html>\n")
 
 

@@ -11,8 +11,9 @@ import tempfile
 import unittest
 import xml.etree.ElementTree as ElementTree
 
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(pathlib.Path(__file__).resolve().parent.parent / "tools")]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
+import figure
 import recorder
 import report
 import results
@@ -100,11 +101,11 @@ class Page(unittest.TestCase):
         for name, module in BENCHES.items():
             for figure in module.FIGURES:
                 drawn = ids[f"{name}-{figure.key}"]
-                picture = next(e for e in drawn if e.tag == "svg")
+                picture = drawn.find("./div/svg")
                 marks = "polygon" if figure.kind == "lines" else "rect"
                 self.assertGreater(len(list(picture.iter(marks))), 1, figure.key)
                 text = "".join(drawn.itertext())
-                self.assertIn("Shm engine: 1.25", text.replace("shm", "Shm"), figure.key)
+                self.assertIn("shm engine 1.25", text, figure.key)
                 self.assertIn("10.0", "".join(drawn.find(".//table").itertext()))
                 self.assertEqual(len(drawn.findall(".//tbody/tr")), 3 if figure.kind == "lines" else 2)
                 self.assertIn("0.25 calls", text)
@@ -197,6 +198,15 @@ class Rounds(unittest.TestCase):
         self.assertEqual(notes.thin(range(9)), list(range(9)))
         notes.is_quick = True
         self.assertEqual(notes.thin(range(9)), [0, 4, 8])
+
+
+class Names(unittest.TestCase):
+    def test_sizes(self):
+        self.assertEqual([figure.size_name(n) for n in (1, 1200, 1024, 1536, 65536, 80 << 20)], ["1 B", "1200 B", "1 KB", "1.5 KB", "64 KB", "80 MB"])
+
+    def test_numbers(self):
+        self.assertEqual([figure.number(n) for n in (0, 0.000297, 0.217, 5.919, 17.36, 986.4, 4978, 36512, 2.4e6)],
+                         ["0", "0.00030", "0.217", "5.92", "17.4", "986", "4978", "36.5 k", "2.40 M"])
 
 
 class Scales(unittest.TestCase):

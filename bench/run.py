@@ -9,8 +9,6 @@ import signal
 import sys
 import time
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
-
 import machine
 import recorder
 import report

@@ -12,7 +12,7 @@ WIDTH = 400
 LINES_HEIGHT = 290
 LEFT, RIGHT, TOP, BOTTOM = 46, 14, 22, 42
 LANE, GROUP_HEAD, GROUP_GAP = 17, 18, 8
-LABEL_ROOM = 92  # behind a bar, for its number
+LABEL_ROOM = 112  # behind a bar, for its number
 LOG_FROM = 12  # a range so many times its start is drawn on a log axis
 
 

@@ -69,7 +69,7 @@ def judge(target, cases):
         return Verdict(target.text, wanted, "not measured", None)
     ratio = ours / peer
     is_met = ratio <= target.limit if target.sense == "at most" else ratio >= target.limit
-    return Verdict(target.text, wanted, f"{ratio:.3g}", is_met)
+    return Verdict(target.text, wanted, f"{ratio:.3g}" if ratio < 1000 else f"{ratio:.0f}", is_met)
 
 
 def judge_all(cases):
