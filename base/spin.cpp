@@ -30,6 +30,38 @@ bool Spin::is_worth(uint32_t peer_cpu, uint32_t other_peer_cpu) {
   return not_before_.ns == 0 || base::now() >= not_before_;
 }
 
+bool Spin::is_beside(uint32_t peer_cpu) const {
+  return peer_cpu != 0 && peer_cpu == current_cpu();
+}
+
+bool Spin::may_yield() {
+  if (yield_credit_ == 0 && ++skipped_yields_ % kLeastSkipped != 0) return false;
+  return pause_.ns == 0 || base::now() >= no_yield_before_;
+}
+
+// False: it took so long that somebody else than the peer must have run.
+bool Spin::yield() {
+  const Time before = base::now();
+  sched_yield();
+  const Time now = base::now();
+  if (now - before < kLostSlice) {
+    if (++quick_yields_ % kYieldsToForget == 0) pause_ = {};
+    return true;
+  }
+  pause_ = std::clamp(Duration{2 * pause_.ns}, kLeastPause, kMostPause);
+  no_yield_before_ = now + pause_;
+  return false;
+}
+
+bool Spin::on_yield(bool has_found) {
+  if (has_found) {
+    yield_credit_ = std::min(yield_credit_ + 1, kMostCredit);
+  } else if (yield_credit_ > 0) {
+    --yield_credit_;
+  }
+  return has_found;
+}
+
 bool Spin::on_found() {
   is_probe_ = false;
   credit_ = std::min(credit_ + 1, kMostCredit);

@@ -43,6 +43,19 @@ class Spin {
   // The peer was last seen on these CPUs (current_cpu() there, 0: never).
   bool is_worth(uint32_t peer_cpu, uint32_t other_peer_cpu);
 
+  // The same where the peer was last seen on this CPU: lets it run, a few times at most. Not for a
+  // while after somebody else ran instead.
+  template <typename F>
+  bool by_yielding(F is_ready) {
+    for (int i = 0; i < kMostYields && may_yield(); ++i) {
+      const bool was_quick = yield();
+      if (is_ready()) return on_yield(true);
+      if (!was_quick) return false;
+    }
+    return on_yield(false);
+  }
+  bool is_beside(uint32_t peer_cpu) const;
+
   static void relax() {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -63,6 +76,16 @@ class Spin {
   // How many waits go without before a probe.
   static constexpr uint32_t kLeastSkipped = 16, kMostSkipped = 1024;
 
+  static constexpr int kMostYields = 2;
+  // A peer has given the CPU back by then.
+  static constexpr Duration kLostSlice = Duration::from_ms(1);
+  static constexpr Duration kLeastPause = Duration::from_ms(5),
+                            kMostPause = Duration::from_ms(1000);
+  static constexpr uint32_t kYieldsToForget = 4096;
+
+  bool may_yield();
+  bool yield();
+  bool on_yield(bool has_found);
   bool on_found();
   bool on_nothing();
   bool on_lost(Time now);
@@ -70,6 +93,9 @@ class Spin {
   bool is_probe_ = true;
   uint32_t credit_ = 0, skip_ = 0, next_skip_ = kLeastSkipped;
   Time not_before_{};
+  Duration pause_{};
+  Time no_yield_before_{};
+  uint32_t quick_yields_ = 0, yield_credit_ = 1, skipped_yields_ = 0;
 };
 
 }  // namespace ddpsock::base

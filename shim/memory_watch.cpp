@@ -283,12 +283,13 @@ class WatchedSet::Look {
       if (items_[i].watch->has_lazy_bell.load(std::memory_order_relaxed)) ++lazy;
     }
     base::Spin& mine = base::Spin::mine();
-    if (!mine.is_worth(peer_cpu, peer_cpu)) return false;
     const auto has_news = [this] {
       for (unsigned i = 0; i < count_; ++i)
         if (news_of(*items_[i].watch, items_[i].stream->glance()) != 0) return true;
       return false;
     };
+    if (mine.is_beside(peer_cpu)) return mine.by_yielding(has_news);
+    if (!mine.is_worth(peer_cpu, peer_cpu)) return false;
     return mine.until(has_news, Duration{kSettling.ns * lazy});
   }
 

@@ -127,8 +127,10 @@ bool UserStream::Receiver::spin_for_bytes() {
   if (is_nonblocking(fd_)) return false;
   base::Spin& spin = base::Spin::mine();
   const uint32_t cpu = lane_->peer_cpu();
+  const auto has_bytes = [&] { return !lane_->is_empty(rx_.msn); };
+  if (spin.is_beside(cpu)) return has_spun_ = spin.by_yielding(has_bytes);
   if (!spin.is_worth(cpu, cpu)) return false;
-  has_spun_ = spin.until([&] { return !lane_->is_empty(rx_.msn); });
+  has_spun_ = spin.until(has_bytes);
   return has_spun_;
 }
 
