@@ -45,7 +45,7 @@ bool may_share_memory_by_default() {
   Known now = known.load(std::memory_order_relaxed);
   if (now == Known::kNot) {
     const char* engine = secure_getenv("DDPSOCK_ENGINE");
-    now = engine != nullptr && strcmp(engine, "user") == 0 ? Known::kNo : Known::kYes;
+    now = engine != nullptr && strcmp(engine, "shm") == 0 ? Known::kYes : Known::kNo;
     known.store(now, std::memory_order_relaxed);
   }
   return now == Known::kYes;
@@ -54,7 +54,7 @@ bool may_share_memory_by_default() {
 bool may_share_memory(const Socket& socket) {
   const EngineChoice choice = socket.engine.load(std::memory_order_relaxed);
   return choice == EngineChoice::kDefault ? may_share_memory_by_default()
-                                          : choice != EngineChoice::kUser;
+                                          : choice == EngineChoice::kShm;
 }
 
 int int_option(int fd, int level, int name, int otherwise) {
@@ -110,7 +110,7 @@ int ask_last_word(Socket& socket, int fd, bool wait) {
 }  // namespace
 
 const char* engine_asked_for(const Socket& socket) {
-  return may_share_memory(socket) ? "auto" : "user";
+  return may_share_memory(socket) ? "shm" : "user";
 }
 
 bool is_tcp_socket(int fd) {

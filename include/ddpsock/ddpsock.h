@@ -33,9 +33,10 @@ extern "C" {
 #define DDP_MODE_MESSAGE 2 /* pure RDMAP with message boundaries (not yet: EOPNOTSUPP) */
 
 /* DDP_ENGINE (char[16], NUL-terminated; get: the engine that serves now, "user" or "shm"). Set
- * before the connection is made: "auto" (shared memory where both ends are the same user's on this
- * host, from the first bytes that both have exchanged on; the user engine otherwise), "shm" (the
- * same), "user". EINVAL for an unknown name, EISCONN afterwards. */
+ * before the connection is made: "shm" (experimental: shared memory where both ends are the same
+ * user's on this host, from the first bytes that both have exchanged on; the user engine
+ * otherwise), "user", "auto" (now the same as "user"). EINVAL for an unknown name, EISCONN
+ * afterwards. */
 #define DDP_ENGINE 2
 
 /* DDP_STATUS (struct ddp_status; get only): what this connection is and why. ENOTCONN before. */
