@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <functional>
 #include <thread>
 
 #include "calls.h"
@@ -231,10 +232,13 @@ TEST_F(Signals, AHandlerMaySendOnTheSocketThatWaits) {
 
 class Cancellation : public Signals {
  protected:
-  // Runs `call` in a thread, cancels it while it waits, and sees that it was cancelled.
-  static void expect_cancelled(void* (*call)(void*), int* fd) {
+  // Runs `call` in a thread, cancels it while it waits, and sees that it was cancelled. `begun`
+  // returns once the thread has done what the caller wants to find done.
+  static void expect_cancelled(
+      void* (*call)(void*), int* fd, const std::function<void()>& begun = [] {}) {
     pthread_t thread;
     ASSERT_EQ(pthread_create(&thread, nullptr, call, fd), 0);
+    begun();
     sleep_ms(30);
     ASSERT_EQ(pthread_cancel(thread), 0);
     void* result = nullptr;
@@ -280,7 +284,10 @@ TEST_F(Cancellation, OfEveryWriter) {
   for (auto* call : {write_by<0>, write_by<1>, write_by<2>, write_by<3>, write_by<4>}) {
     pair_ = connected_pair();
     int fd = pair_.client.get();
-    expect_cancelled(call, &fd);
+    expect_cancelled(call, &fd, [this] {
+      pollfd one{pair_.server.get(), POLLIN, 0};
+      EXPECT_EQ(poll(&one, 1, 5'000), 1);
+    });
     EXPECT_EQ(shutdown(fd, SHUT_WR), 0);
     EXPECT_GT(recv_to_end(pair_.server.get()).size(), 0u);
     send_all(pair_.server.get(), "the other way");
