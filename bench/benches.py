@@ -7,6 +7,7 @@ import sys
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
 
 import connections
+import guest
 import hosts
 import iperf
 import nginx
@@ -18,4 +19,4 @@ import redis
 import ripc
 import stream
 
-BENCHES = {module.__name__: module for module in (redis, stream, peers, paper, ripc, iperf, nginx, postgres, connections, hosts, passthrough)}
+BENCHES = {module.__name__: module for module in (redis, stream, peers, paper, ripc, iperf, nginx, postgres, connections, hosts, guest, passthrough)}

@@ -7,8 +7,10 @@ import sys
 import tempfile
 import unittest
 
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(pathlib.Path(__file__).resolve().parent.parent / "tools")]
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / folder) for folder in ("bench", "tools", "lab")]
 
+import guest_pairs
 import iperf
 import nginx
 import pair
@@ -43,6 +45,15 @@ UCX = """iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,av
 """
 FABRIC = """bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec
 8       20k     =20k     312k        0.85s      0.38      21.23       0.05
+"""
+PERFTEST_LATENCY = """ TX depth        : 1
+ local address: LID 0000 QPN 0x0002 PSN 0x2a8b07
+ #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] 
+ 2       100          27.23          6195.57      1006.01  \t       1508.86     \t1297.70\t\t6195.57 \t\t6195.57
+---------------------------------------------------------------------------------------
+"""
+PERFTEST_BANDWIDTH = """ #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]
+ 65536      100              0.00               8.20   \t\t   0.000131
 """
 STRACE = """     calls syscall
 ---------- ----------------
@@ -88,6 +99,20 @@ class Outputs(unittest.TestCase):
         self.assertEqual(peers.read_fabric(FABRIC), {"p50_us": 21.23})
         with self.assertRaises(Failed):
             peers.read_fabric("[error] util/pingpong.c:1119: cq_readerr: Transport endpoint is not connected")
+
+    def test_perftest(self):
+        latency, bandwidth = ({"test": f"send-{metric}", "size": 2, "count": 100} for metric in ("lat", "bw"))
+        self.assertEqual(guest_pairs.read("siw", latency, PERFTEST_LATENCY), 1006.01)
+        self.assertEqual(guest_pairs.read("siw", bandwidth, PERFTEST_BANDWIDTH), 8.2)
+        for bad in ("", " Unable to init the socket connection\n"):
+            with self.assertRaises(ValueError):
+                guest_pairs.read("siw", latency, bad)
+
+    def test_ddp_perf(self):
+        line = '{"test": "send-lat", "bytes": 2, "iterations": 100, "t_typical_us": 3.5}'
+        self.assertEqual(guest_pairs.read("ddp-perf", {"test": "send-lat"}, line), 3.5)
+        with self.assertRaises(ValueError):
+            guest_pairs.read("ddp-perf", {"test": "send-lat"}, "")
 
     def test_strace(self):
         with tempfile.TemporaryDirectory() as folder:

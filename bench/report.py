@@ -27,6 +27,8 @@ STYLES = {
     "shm engine": svg.Style("shm", "triangle"),
     "TCP + CRC": svg.Style("tcp-crc", "diamond"),
     "user engine, CRC off": svg.Style("user-plain", "diamond"),
+    "user engine, message mode": svg.Style("user", "square"),
+    "siw": svg.Style("peer-a", "diamond"),
     "UCX posix+cma": svg.Style("peer-a", "diamond"),
     "UCX tcp": svg.Style("peer-b", "square"),
     "libfabric shm": svg.Style("peer-c", "triangle"),

@@ -32,17 +32,17 @@ def canned_recorder():
     return recorder.Recorder(args)
 
 
-def canned_case(figure, x, ours=8.0):
+def canned_case(figure, x, ours=8.0, baseline="plain TCP"):
     rounds = [0.9, 1.0, 1.1, 1.0, 1.0]
-    samples = {"plain TCP": [10 * r for r in rounds], "user engine": [11 * r for r in rounds], "shm engine": [ours * r for r in rounds]}
-    return recorder.Case(figure, f"{figure} at {x}", x, "us one way", "lower", samples, cpu_us={"plain TCP": [3.5]},
-                         calls={"shm engine": 0.25, "plain TCP": 2.0})
+    samples = {baseline: [10 * r for r in rounds], "user engine": [11 * r for r in rounds], "shm engine": [ours * r for r in rounds]}
+    return recorder.Case(figure, f"{figure} at {x}", x, "us one way", "lower", samples, cpu_us={baseline: [3.5]},
+                         calls={"shm engine": 0.25, baseline: 2.0})
 
 
 def cases_of(module):
     for figure in module.FIGURES:
         for x in (1, 64, 4096) if figure.kind == "lines" else ("few & far", "many"):
-            yield canned_case(figure.key, x)
+            yield canned_case(figure.key, x, baseline=figure.baseline)
 
 
 def target_case(target, ratio):

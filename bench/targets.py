@@ -19,6 +19,7 @@ class Target:
 
 
 SHM, USER, PLAIN = "shm engine", "user engine", "plain TCP"
+MESSAGES, SIW = "user engine, message mode", "siw"
 
 SHM_TARGETS = [
     Target("8 B one way, both spinning, against UCX", "peers", "latency 8 B", SHM, "UCX posix+cma", "at most", 0.7),
@@ -51,6 +52,13 @@ USER_TARGETS = [
     Target("1 MB bandwidth, CRC off", "stream", "bandwidth 1 MB blocking cubic", "user engine, CRC off", PLAIN, "at least", 0.9),
 ]
 
+SIW_TARGETS = [
+    *(Target(f"{verb} of {size}, MTU 1500", "guest", f"{verb} latency {size}, MTU 1500", MESSAGES, SIW, "at most", 1.3)
+      for verb in ("send", "write", "read") for size in ("2 B", "64 B", "1 KB")),
+    *(Target(f"{verb} bandwidth, {size}, MTU 1500", "guest", f"{verb} bandwidth {size}, MTU 1500", MESSAGES, SIW, "at least", 1.0)
+      for verb in ("send", "write", "read") for size in ("4 KB", "16 KB", "64 KB", "256 KB", "1 MB")),
+]
+
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
@@ -80,7 +88,8 @@ def judge_all(cases):
         found = "not measured" if value is None else f"{value:.0f} bytes"
         memory[way].append(Verdict(text, f"at most {limit} bytes", found, None if value is None else value <= limit))
     return {"Shared memory": [judge(t, cases) for t in SHM_TARGETS] + memory[SHM],
-            "User engine": [judge(t, cases) for t in USER_TARGETS] + memory[USER] + judge_passthrough(cases)}
+            "User engine": [judge(t, cases) for t in USER_TARGETS] + memory[USER] + judge_passthrough(cases),
+            "Message mode": [judge(t, cases) for t in SIW_TARGETS]}
 
 
 def judge_passthrough(cases):

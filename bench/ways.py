@@ -31,8 +31,12 @@ SHM = Way("shm engine", _under("shm"))
 PLAIN_CRC = Way("TCP + CRC", options=("--crc",))
 USER_NO_CRC = Way("user engine, CRC off", _under("user"), ("--no-mpa-crc",))
 
+# Not sockets: verbs over Linux's siw, and our message mode.
+SIW = Way("siw")
+MESSAGES = Way("user engine, message mode")
+
 # What the project offers; every other way is something that it is compared with.
-OURS = {w.name for w in (PRELOADED, USER, SHM, USER_NO_CRC)}
+OURS = {w.name for w in (PRELOADED, USER, SHM, USER_NO_CRC, MESSAGES)}
 
 
 @functools.cache
