@@ -108,9 +108,10 @@ Need SoftQp::advance(Time now, Budget budget) {
     if (nudge_.take(now)) core_->nudge();
   }
   const Turn received = budget.may_be_readable ? receive(now, budget.bytes) : Turn::kIdle;
-  // Once ended, memory in gathered segments is its owner's again.
-  const bool may_send = received != Turn::kLost && state() != QpState::kEnded;
+  // Once ended, memory in gathered segments is its owner's again; and there are no others then.
+  const bool may_send = received != Turn::kLost && (tx_.is_empty() || state() != QpState::kEnded);
   const Turn sent = may_send ? transmit(now, budget.bytes) : Turn::kIdle;
+  const std::lock_guard lock(engine_.mutex());
   finish(now, received == Turn::kLost || sent == Turn::kLost);
   return need(now, received, sent);
 }
@@ -146,28 +147,38 @@ SoftQp::Turn SoftQp::receive(Time now, uint32_t budget) {
 
 SoftQp::Turn SoftQp::transmit(Time now, uint32_t budget) {
   uint32_t octets = 0;
+  uint32_t fpdus = 0;  // whole ones that the core has not been told of
   while (!is_fin_sent_) {
     if (tx_.is_empty()) {
-      if (octets >= budget) return Turn::kMore;
       const uint32_t limit = mulpdu(now);
       {
         const std::lock_guard lock(engine_.mutex());
+        tell_sent(fpdus);
+        if (octets >= budget) return Turn::kMore;
         if (!tx_.gather(*core_, limit, budget - octets)) return Turn::kIdle;
       }
+      fpdus = 0;
       tx_.frame();
     }
     const Result<size_t> n = channel_->send(tx_.pieces(), now);
-    if (!n) return to_int(n.error()) == EAGAIN ? Turn::kBlocked : Turn::kLost;
-    if (tap_ != nullptr) tell(tx_.pieces(), *n, [&](auto seen) { tap_->sent(seen, now); });
-    nudge_.sent(now);
-    octets += static_cast<uint32_t>(*n);
-    if (const uint32_t fpdus = tx_.taken(*n); fpdus != 0) {
-      const std::lock_guard lock(engine_.mutex());
-      core_->segments_sent(fpdus);
-      signal();
+    if (n) {
+      if (tap_ != nullptr) tell(tx_.pieces(), *n, [&](auto seen) { tap_->sent(seen, now); });
+      nudge_.sent(now);
+      octets += static_cast<uint32_t>(*n);
+      fpdus += tx_.taken(*n);
+      continue;
     }
+    const std::lock_guard lock(engine_.mutex());
+    tell_sent(fpdus);
+    return to_int(n.error()) == EAGAIN ? Turn::kBlocked : Turn::kLost;
   }
   return Turn::kIdle;
+}
+
+void SoftQp::tell_sent(uint32_t fpdus) {
+  if (fpdus == 0) return;
+  core_->segments_sent(fpdus);
+  signal();
 }
 
 uint32_t SoftQp::mulpdu(Time now) {
@@ -177,7 +188,6 @@ uint32_t SoftQp::mulpdu(Time now) {
 }
 
 void SoftQp::finish(Time now, bool is_lost) {
-  const std::lock_guard lock(engine_.mutex());
   if (is_drop_wanted_ || is_lost) {
     channel_->drop(now);
     end(rdmap::LlpEnd::kLost);
@@ -199,7 +209,6 @@ void SoftQp::finish(Time now, bool is_lost) {
 }
 
 Need SoftQp::need(Time now, Turn received, Turn sent) {
-  const std::lock_guard lock(engine_.mutex());
   is_advancing_ = false;
   if (core_->state() == QpState::kEnded) return {};
   Need n;

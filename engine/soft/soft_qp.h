@@ -49,9 +49,11 @@ class SoftQp final : public Qp {
   // these without the lock.
   Turn receive(Time now, uint32_t budget);
   Turn transmit(Time now, uint32_t budget);
+  uint32_t mulpdu(Time now);
+  // And these with it.
+  void tell_sent(uint32_t fpdus);
   void finish(Time now, bool is_lost);
   Need need(Time now, Turn received, Turn sent);
-  uint32_t mulpdu(Time now);
   // With the lock.
   void end(rdmap::LlpEnd how);
   void signal();

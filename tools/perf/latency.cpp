@@ -23,7 +23,6 @@ class Player {
   }
 
   Status<Error> await() {
-    session_.link.renew_patience();
     ++awaited_;
     return session_.plan.verb == Verb::kWrite ? await_byte() : await_message();
   }
@@ -63,6 +62,7 @@ class Player {
 
 Result<Posted, Error> ping_pong(Session& session, uint32_t size) {
   Player player(session, size);
+  session.link.renew_patience();
   const bool is_first = session.plan.is_client() == (session.plan.verb == Verb::kSend);
   Posted posted(session.plan.iterations);
   for (Time& at : posted) {
@@ -81,8 +81,8 @@ Result<Posted, Error> ping_pong(Session& session, uint32_t size) {
 Result<Posted, Error> read_latency(Session& session, uint32_t size) {
   const Bytes payload = session.buffers.own().first(size);
   Posted posted(session.plan.iterations);
+  session.link.renew_patience();
   for (Time& at : posted) {
-    session.link.renew_patience();
     at = base::now();
     if (const auto done = session.post(session.request(payload, true)); !done) {
       return fail(done.error());

@@ -185,7 +185,9 @@ void Link::renew_patience() {
 }
 
 Status<Error> Link::rest() {
-  if (data_->has_ended()) return fail_with("data connection: " + data_->describe_end());
+  // One that has ended wants nothing; so it need not be asked each time.
+  if (!data_->need().wants_readable && data_->has_ended())
+    return fail_with("data connection: " + data_->describe_end());
   data_->rest(patience_.deadline());
   if (is_spinning() && ++rests_ % kSpinsPerLook != 0) return {};
   if (!patience_.lasts()) return fail_with("data connection: the peer is silent");

@@ -2,13 +2,10 @@
 #include "tools/perf/session.h"
 
 #include <algorithm>
-#include <array>
 #include <new>
 
 namespace ddpsock::perf {
 namespace {
-
-constexpr uint32_t kBatch = 64;
 
 engine::Rights rights_of(Verb verb) {
   return verb == Verb::kRead ? rdmap::kRemoteRead : rdmap::kRemoteWrite;
@@ -63,12 +60,9 @@ Status<Error> Session::post(const engine::SendWr& work) {
 
 Status<Error> Session::post_receives(uint32_t count, uint32_t size) {
   const MutBytes room = buffers.shared().first(size);
-  std::array<engine::RecvWr, kBatch> batch;
-  batch.fill({.buffer = {&room, 1}});
-  while (count != 0) {
-    const uint32_t n = data().post(std::span(batch).first(std::min(count, kBatch)));
-    if (n == 0) return fail_with("data connection: " + data().describe_end());
-    count -= n;
+  const engine::RecvWr work{.buffer = {&room, 1}};
+  for (; count != 0; --count) {
+    if (!data().post(work)) return fail_with("data connection: " + data().describe_end());
   }
   return {};
 }
