@@ -13,6 +13,7 @@ using rdmap::TermCode;
 
 constexpr size_t kSize = 4096;
 constexpr uint64_t kOffence = 77;
+constexpr Duration kShort = Duration::from_ms(300);
 
 struct Target {
   uint32_t stag;
@@ -225,7 +226,6 @@ TEST_P(Ends, WhenThePassiveSideDies) {
 // The network goes away without a word: our side gives up when its caller's time is over, and what
 // it leaves is a reset.
 TEST_P(Ends, WhenNothingComesAnyMore) {
-  constexpr Duration kShort = Duration::from_ms(300);
   const auto lose = [](Peer& peer, Aside& other) {
     if (peer.is_ours()) {
       peer.post_receive(1, peer.expose(kSize, Access::kLocal).memory);
