@@ -5,15 +5,23 @@
 
 #include <algorithm>
 
+#include "base/effort.h"
+
 namespace ddpsock::base {
 
 namespace {
 __attribute__((tls_model("initial-exec"))) thread_local constinit Spin spin;
-}
+
+}  // namespace
 
 uint32_t current_cpu() {
   const int cpu = sched_getcpu();
   return cpu >= 0 ? static_cast<uint32_t>(cpu) + 1 : 0;
+}
+
+void Spin::count(bool has_found) {
+  ++effort.spins;
+  if (!has_found) ++effort.vain_spins;
 }
 
 Spin& Spin::mine() {
@@ -63,6 +71,7 @@ bool Spin::on_yield(bool has_found) {
 }
 
 bool Spin::on_found() {
+  count(true);
   is_probe_ = false;
   credit_ = std::min(credit_ + 1, kMostCredit);
   next_skip_ = kLeastSkipped;
@@ -71,6 +80,7 @@ bool Spin::on_found() {
 }
 
 bool Spin::on_nothing() {
+  count(false);
   if (credit_ > 0) {
     --credit_;
     return false;
@@ -82,6 +92,7 @@ bool Spin::on_nothing() {
 }
 
 bool Spin::on_lost(Time now) {
+  count(false);
   not_before_ = now + kAfterLoss;
   return false;
 }

@@ -49,7 +49,9 @@ class Spin {
   bool by_yielding(F is_ready) {
     for (int i = 0; i < kMostYields && may_yield(); ++i) {
       const bool was_quick = yield();
-      if (is_ready()) return on_yield(true);
+      const bool has_found = is_ready();
+      count(has_found);
+      if (has_found) return on_yield(true);
       if (!was_quick) return false;
     }
     return on_yield(false);
@@ -83,6 +85,7 @@ class Spin {
                             kMostPause = Duration::from_ms(1000);
   static constexpr uint32_t kYieldsToForget = 4096;
 
+  static void count(bool has_found);
   bool may_yield();
   bool yield();
   bool on_yield(bool has_found);

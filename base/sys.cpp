@@ -21,6 +21,10 @@ constinit SysCalls sys = {
     .setsockopt = ::setsockopt,
     .fcntl = ::fcntl,
     .ioctl = ::ioctl,
+    .socketpair = ::socketpair,
+    .epoll_create1 = ::epoll_create1,
+    .epoll_ctl = ::epoll_ctl,
+    .epoll_wait = ::epoll_wait,
 };
 
 }  // namespace ddpsock::base

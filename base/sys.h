@@ -7,26 +7,53 @@
 #define DDPSOCK_BASE_SYS_H_
 
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include <concepts>
+
+#include "base/effort.h"
+
 namespace ddpsock::base {
 
+// A function that counts its calls as effort of the calling thread.
+template <typename F>
+class Counted {
+ public:
+  template <std::convertible_to<F> G>
+  constexpr Counted(G function) : function_(function) {}
+  operator F() const { return function_; }
+
+  template <typename... A>
+  auto operator()(A... arguments) const {
+    ++effort.system_calls;
+    return function_(arguments...);
+  }
+
+ private:
+  F function_;
+};
+
 struct SysCalls {
-  ssize_t (*recv)(int, void*, size_t, int);
-  ssize_t (*recvmsg)(int, msghdr*, int);
-  ssize_t (*send)(int, const void*, size_t, int);
-  ssize_t (*sendmsg)(int, const msghdr*, int);
-  int (*poll)(pollfd*, nfds_t, int);
-  int (*close)(int);
-  int (*shutdown)(int, int);
-  int (*socket)(int, int, int);
-  int (*connect)(int, const sockaddr*, socklen_t);
-  int (*getsockopt)(int, int, int, void*, socklen_t*);
-  int (*setsockopt)(int, int, int, const void*, socklen_t);
-  int (*fcntl)(int, int, ...);
-  int (*ioctl)(int, unsigned long, ...);
+  Counted<ssize_t (*)(int, void*, size_t, int)> recv;
+  Counted<ssize_t (*)(int, msghdr*, int)> recvmsg;
+  Counted<ssize_t (*)(int, const void*, size_t, int)> send;
+  Counted<ssize_t (*)(int, const msghdr*, int)> sendmsg;
+  Counted<int (*)(pollfd*, nfds_t, int)> poll;
+  Counted<int (*)(int)> close;
+  Counted<int (*)(int, int)> shutdown;
+  Counted<int (*)(int, int, int)> socket;
+  Counted<int (*)(int, const sockaddr*, socklen_t)> connect;
+  Counted<int (*)(int, int, int, void*, socklen_t*)> getsockopt;
+  Counted<int (*)(int, int, int, const void*, socklen_t)> setsockopt;
+  Counted<int (*)(int, int, ...)> fcntl;
+  Counted<int (*)(int, unsigned long, ...)> ioctl;
+  Counted<int (*)(int, int, int, int*)> socketpair;
+  Counted<int (*)(int)> epoll_create1;
+  Counted<int (*)(int, int, int, epoll_event*)> epoll_ctl;
+  Counted<int (*)(int, epoll_event*, int, int)> epoll_wait;
 };
 
 extern constinit SysCalls sys;

@@ -10,7 +10,9 @@ import connections
 import guest
 import hosts
 import iperf
+import message
 import nginx
+import onesided
 import paper
 import passthrough
 import peers
@@ -19,4 +21,4 @@ import redis
 import ripc
 import stream
 
-BENCHES = {module.__name__: module for module in (redis, stream, peers, paper, ripc, iperf, nginx, postgres, connections, hosts, guest, passthrough)}
+BENCHES = {module.__name__: module for module in (redis, stream, message, onesided, peers, paper, ripc, iperf, nginx, postgres, connections, hosts, guest, passthrough)}

@@ -9,6 +9,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 
 #include "base/crc32c.h"
@@ -52,6 +53,14 @@ bool read_option(std::string_view argument, Options& options) {
     options.has_crc = true;
   } else if (argument == "--no-mpa-crc") {
     options.is_without_mpa_crc = true;
+  } else if (const char* window = value("--window=")) {
+    options.window = std::strtoull(window, nullptr, 10);
+  } else if (argument == "--nodelay") {
+    options.is_nodelay = true;
+  } else if (argument == "--caller") {
+    options.is_caller_driven = true;
+  } else if (const char* engine = value("--engine=")) {
+    options.engine = engine;
   } else {
     return false;
   }
@@ -73,6 +82,19 @@ void set_congestion_control(int fd, std::string_view name) {
     die("TCP_CONGESTION");
 }
 
+void enter_message_mode(int fd, const Options& options) {
+  const int mode = DDP_MODE_MESSAGE;
+  const int progress = options.is_caller_driven ? DDP_PROGRESS_CALLER : DDP_PROGRESS_THREAD;
+  if (setsockopt(fd, SOL_DDP, DDP_MODE, &mode, sizeof mode) != 0) die("DDP_MODE");
+  if (setsockopt(fd, SOL_DDP, DDP_DEPTHS, &options.depths, sizeof options.depths) != 0)
+    die("DDP_DEPTHS");
+  if (setsockopt(fd, SOL_DDP, DDP_PROGRESS, &progress, sizeof progress) != 0) die("DDP_PROGRESS");
+  char engine[16]{};
+  if (options.engine == nullptr) return;
+  std::strncpy(engine, options.engine, sizeof engine - 1);
+  if (setsockopt(fd, SOL_DDP, DDP_ENGINE, engine, sizeof engine) != 0) die("DDP_ENGINE");
+}
+
 int make_socket(const Options& options) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) die("socket");
@@ -80,6 +102,7 @@ int make_socket(const Options& options) {
   const int off = 0;
   // Plain TCP answers ENOPROTOOPT, and there is no CRC to switch off.
   if (options.is_without_mpa_crc) setsockopt(fd, SOL_DDP, DDP_CRC, &off, sizeof off);
+  if (options.depths.send != 0) enter_message_mode(fd, options);
   return fd;
 }
 
@@ -133,6 +156,15 @@ int connect_to(const Options& options) {
   sockaddr_in address = address_of(options);
   if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) die("connect");
   return fd;
+}
+
+void check_engine(int fd, const Options& options) {
+  ddp_status status{};
+  socklen_t size = sizeof status;
+  if (getsockopt(fd, SOL_DDP, DDP_STATUS, &status, &size) != 0) die("DDP_STATUS");
+  if (options.engine == nullptr || std::strcmp(status.engine, options.engine) == 0) return;
+  std::fprintf(stderr, "the connection runs over engine %s: %s\n", status.engine, status.memory);
+  std::exit(1);
 }
 
 void set_nodelay(int fd) {

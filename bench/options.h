@@ -12,6 +12,10 @@
 //   --crc           compute CRC32c over every byte on both sides, the least a checked transport
 //   costs
 //   --no-mpa-crc    ask for DDP without CRC
+//   --window=N      messages that the sender has under way (64)
+//   --nodelay       TCP_NODELAY also where the case goes without
+//   --caller        message mode: no thread of the library moves the bytes, the program's calls do
+//   --engine=NAME   message mode: the engine it must run over
 #ifndef DDPSOCK_BENCH_OPTIONS_H_
 #define DDPSOCK_BENCH_OPTIONS_H_
 
@@ -19,6 +23,7 @@
 #include <string_view>
 
 #include "bench/peer.h"
+#include "ddpsock/ddpsock.h"
 
 namespace ddpsock::bench {
 
@@ -32,6 +37,11 @@ struct Options {
   Wait wait = Wait::kBlocking;
   bool has_crc = false;
   bool is_without_mpa_crc = false;
+  uint64_t window = 64;
+  bool is_nodelay = false;
+  bool is_caller_driven = false;
+  ddp_depths depths{};  // of sockets in message mode; no sends: plain sockets
+  const char* engine = nullptr;
   int cpu = -1;
   const char* congestion_control = "";
 };
@@ -44,6 +54,9 @@ Options start(int argc, char** argv);
 int listen_and_print_port(const Options& options);
 int accept_one(int listener);
 int connect_to(const Options& options);
+// Of a connection in message mode that is up: ends the program if it runs over another than asked
+// for.
+void check_engine(int fd, const Options& options);
 void set_nodelay(int fd);
 
 }  // namespace ddpsock::bench

@@ -14,7 +14,7 @@ import recorder
 
 RUN_SECONDS = 60
 # Options that both ends take; the client alone gets the others.
-SHARED = ("--cc=", "--address=")
+SHARED = ("--cc=", "--address=", "--engine=")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,6 +14,9 @@ LATENCY_SIZES = [1 << n for n in range(0, 15)]
 BANDWIDTH_SIZES = [1 << n for n in range(0, 23, 2)]
 COUNTED = {("latency", 1 << n) for n in (0, 6, 10, 14)} | {("window", 1 << n) for n in (0, 6, 10, 14, 18, 22)}
 
+PUBLISHED_LATENCY = (Published("paper: user-level DDP adds 100 us to TCP", ((1, 100),), True),
+                     Published("paper: kernel-level DDP adds 5 us to TCP", ((1, 5),), True))
+PUBLISHED_BANDWIDTH = (Published("paper: peak of user- and kernel-level DDP, 550 Mb/s", ((1, 550),), True),)
 _LATENCY_NOTE = "Ping-pong, half the round trip, both ends asleep in recv on two CPUs, TCP_NODELAY, cubic."
 _WINDOW_NOTE = ("The sender waits for a message of the receiver after every window, as in the paper; 64 messages a window (the "
                 "paper does not give its window), TCP_NODELAY on all, cubic.")
@@ -23,12 +26,11 @@ FIGURES = [
     Figure("5b", "Figure 5b: bandwidth, rules off", "lines", "bytes a message", is_x_bytes=True,
            note=f"{_WINDOW_NOTE} The paper's text gives no number for this figure, only \"very minimal overhead\"."),
     Figure("6a", "Figure 6a: latency, DDP sockets", "lines", "bytes a message", is_x_bytes=True,
-           published=(Published("paper: user-level DDP adds 100 us to TCP", ((1, 100),), True),
-                      Published("paper: kernel-level DDP adds 5 us to TCP", ((1, 5),), True)),
+           published=PUBLISHED_LATENCY,
            note=f"{_LATENCY_NOTE} The paper's text gives what DDP adds to TCP's latency, \"about\" 100 and 5 us, not the latencies "
                 "themselves; these are drawn as levels."),
     Figure("6b", "Figure 6b: bandwidth, DDP sockets", "lines", "bytes a message", is_x_bytes=True,
-           published=(Published("paper: peak of user- and kernel-level DDP, 550 Mb/s", ((1, 550),), True),),
+           published=PUBLISHED_BANDWIDTH,
            note=f"{_WINDOW_NOTE} The paper's text gives the peak only, \"about 550 Mbps\" on Gigabit Ethernet."),
 ]
 

@@ -50,26 +50,36 @@ def measure(recorder):
 def sample(way, what, size, seconds, place, counts):
     if way not in OTHERS:
         return pair.run("stream_peer", way, what, [f"--size={size}", "--wait=spin", f"--seconds={seconds}"], place)
-    ask = ask_ucx if way in UCX else ask_fabric
+    if way in UCX:
+        return sample_ucx(way, "tag_lat" if what == "latency" else "tag_bw", size, seconds, place, counts)
     if way not in counts:
-        first = ask(way, what, size, probe(size), place)
-        took = first["p50_us"] if what == "latency" else size * 8 / first["gbit_s"] / 1e3
-        counts[way] = max(probe(size), int(seconds * 1e6 / took / (2 if what == "latency" else 1)))
-    return ask(way, what, size, counts[way], place)
+        first = ask_fabric(way, size, probe(size), place)
+        counts[way] = max(probe(size), int(seconds * 1e6 / first["p50_us"] / 2))
+    return ask_fabric(way, size, counts[way], place)
+
+
+def sample_ucx(way, test, size, seconds, place, counts):
+    """One of ucx_perftest's tests for so long; `counts` keeps how many messages that takes from sample to sample."""
+    if way not in counts:
+        first = ask_ucx(way, test, size, probe(size), place)
+        # Its rate is printed with two digits behind the point: few small messages have none.
+        took = size * 8 / first["gbit_s"] / 1e3 if first["gbit_s"] else first["p50_us"]
+        counts[way] = max(probe(size), int(seconds * 1e6 / took))
+    return ask_ucx(way, test, size, counts[way], place)
 
 
 def probe(size):
     return min(PROBE, PROBE_BYTES // size)
 
 
-def ask_ucx(way, what, size, count, place):
+def ask_ucx(way, test, size, count, place):
     port = ports.free_port()
     command = ["ucx_perftest", "-p", str(port)]
-    options = ["127.0.0.1", "-t", "tag_lat" if what == "latency" else "tag_bw", "-s", str(size), "-n", str(count), "-w", str(probe(size)), "-f", "-v"]
+    options = ["127.0.0.1", "-t", test, "-s", str(size), "-n", str(count), "-w", str(probe(size)), "-f", "-v"]
     return read_ucx(*run_both(way, command, options, port, place))
 
 
-def ask_fabric(way, what, size, count, place):
+def ask_fabric(way, size, count, place):
     port = ports.free_port()
     command = ["fi_pingpong", *way.options, "-I", str(count), "-S", str(size)]
     output, cpu_seconds = run_both(way, [*command, "-B", str(port)], ["-P", str(port), "127.0.0.1"], port, place, command)

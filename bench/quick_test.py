@@ -13,8 +13,12 @@ import time
 import unittest
 
 RUN = pathlib.Path(__file__).resolve().parent / "run.py"
-ONLY = "latency 8 B epoll cubic, one CPU"
-WAYS = {"plain TCP", "user engine"}
+# bench -> a case, and ways that it has.
+CASES = {"stream": ("latency 8 B epoll cubic, one CPU", {"plain TCP", "user engine"}),
+         "message": ("rate 64 B, 16 outstanding, completed locally, spinning",
+                     {"plain TCP", "plain TCP, Nagle", "user engine, message mode", "user engine, message mode, no thread",
+                      "shm engine, message mode"}),
+         "onesided": ("read 8 B blocking", {"plain TCP, asked and answered", "user engine, message mode", "shm engine, message mode"})}
 SECONDS = 100
 
 
@@ -31,19 +35,24 @@ class Quick(unittest.TestCase):
         registry.mkdir()
         self.environment = {**os.environ, "DDPSOCK_REGISTRY_DIR": str(registry)}
 
-    def test_one_case(self):
-        out = self.folder / "out"
-        done = subprocess.run(command(out, "stream", "--only", ONLY), env=self.environment, capture_output=True, text=True,
+    def test_one_case_each(self):
+        for bench, (name, ways) in CASES.items():
+            with self.subTest(bench=bench):
+                self.check_one_case(bench, name, ways)
+
+    def check_one_case(self, bench, name, ways):
+        out = self.folder / bench
+        done = subprocess.run(command(out, bench, "--only", name), env=self.environment, capture_output=True, text=True,
                               timeout=SECONDS)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        (case,) = json.loads((out / "stream.samples.json").read_text())["cases"]
-        self.assertEqual(case["name"], ONLY)
-        self.assertLessEqual(WAYS, set(case["samples"]))
+        (case,) = json.loads((out / f"{bench}.samples.json").read_text())["cases"]
+        self.assertEqual(case["name"], name)
+        self.assertLessEqual(ways, set(case["samples"]))
         for way, samples in case["samples"].items():
             self.assertEqual(len(samples), 2, way)
             self.assertGreater(min(samples), 0, way)
         rows = json.loads((out / "results.json").read_text())
-        self.assertIn(f"{ONLY}, user engine", [r["case"] for r in rows])
+        self.assertIn(f"{name}, {min(w for w in ways if w.startswith('user engine'))}", [r["case"] for r in rows])
         self.assertIn("A quick run", (out / "report.html").read_text())
 
     def test_too_few_rounds_are_refused(self):

@@ -8,11 +8,10 @@
 //
 //   latency    ping-pong of --size bytes; microseconds are one way, half a round trip
 //   bandwidth  one direction, --size bytes a send, as fast as they go; the receiver's rate
-//   window     one direction, --size bytes a send, after every 64 sends the sender waits for a
-//   message
-//              of the receiver (the way of Balaji et al.); the receiver's rate
+//   window     one direction, --size bytes a send, after every --window sends the sender waits
+//              for a message of the receiver (the way of Balaji et al.); the receiver's rate
 //   fetch      the client asks for --size bytes and reads them; microseconds from asking to the
-//   last byte
+//              last byte
 //
 // Rates leave the first 50 ms out.
 #include <algorithm>
@@ -23,28 +22,22 @@
 
 #include "bench/options.h"
 #include "bench/peer.h"
+#include "bench/timing.h"
 
 namespace ddpsock::bench {
 namespace {
 
-constexpr uint64_t kWarmUpNs = 50'000'000;
 constexpr size_t kMinReceiveBuffer = 64 << 10;
-constexpr uint64_t kWindow = 64;
 constexpr size_t kAskingBytes = 64;
 
 // The client's first bytes tell the server what to do; the server's last are its report.
 struct Request {
   uint64_t size;
+  uint64_t window;
   uint8_t kind;  // first letter of the case
   Wait wait;
   uint8_t has_crc;
   uint8_t unused[5];
-};
-
-struct Report {
-  uint64_t bytes;
-  uint64_t ns;
-  uint64_t cpu_ns;
 };
 
 // Answers every message with one of the same size until the client ends.
@@ -60,30 +53,6 @@ Report serve_latency(const Peer& peer, const Request& request) {
   return report;
 }
 
-// Counts what arrives once the connection is warm.
-class Meter {
- public:
-  void add(size_t bytes) {
-    total_ += bytes;
-    last_ = now_ns();
-    if (warm_at_ == 0 && last_ - start_ >= kWarmUpNs) {
-      warm_bytes_ = total_;
-      warm_at_ = last_;
-    }
-  }
-
-  // Of the warm part, unless that is so short that it says nothing.
-  Report report() const {
-    const uint64_t cpu = cpu_ns() - start_cpu_;
-    if (warm_at_ == 0 || last_ - warm_at_ < kWarmUpNs) return {total_, last_ - start_, cpu};
-    return {total_ - warm_bytes_, last_ - warm_at_, cpu};
-  }
-
- private:
-  uint64_t start_ = now_ns(), start_cpu_ = cpu_ns(), last_ = start_;
-  uint64_t total_ = 0, warm_bytes_ = 0, warm_at_ = 0;
-};
-
 Report serve_bandwidth(const Peer& peer, const Request& request) {
   std::vector<std::byte> buffer = make_buffer(std::max<size_t>(request.size, kMinReceiveBuffer));
   Meter meter;
@@ -93,7 +62,7 @@ Report serve_bandwidth(const Peer& peer, const Request& request) {
 
 Report serve_window(const Peer& peer, const Request& request) {
   std::vector<std::byte> buffer = make_buffer(std::max<size_t>(request.size, kMinReceiveBuffer));
-  const uint64_t window = request.size * kWindow;
+  const uint64_t window = request.size * request.window;
   const std::byte reply{};
   Meter meter;
   uint64_t missing = window;
@@ -160,45 +129,6 @@ Report finish(const Peer& peer) {
   return report;
 }
 
-// Round trips or transfers, and when the last of them ended.
-struct Times {
-  explicit Times(const Options& options)
-      : start(now_ns()), stop(start + static_cast<uint64_t>(options.seconds * 1e9)), last(start) {
-    ns.reserve(4 << 20);
-  }
-
-  bool is_over(const Options& options) const {
-    return done >= options.count || last >= stop || ns.size() == ns.capacity();
-  }
-
-  void add() {
-    const uint64_t now = now_ns();
-    done++;
-    if (last - start >= kWarmUpNs) ns.push_back(now - last);
-    last = now;
-  }
-
-  double at_quantile_us(double q) {
-    // So short a run has no warm part; its average has to do.
-    if (ns.empty()) ns.push_back((last - start) / std::max<uint64_t>(done, 1));
-    const auto at =
-        std::min(ns.size() - 1, static_cast<size_t>(q * static_cast<double>(ns.size())));
-    std::nth_element(ns.begin(), ns.begin() + static_cast<ptrdiff_t>(at), ns.end());
-    return static_cast<double>(ns[at]) / 1e3;
-  }
-
-  uint64_t start, stop, last;
-  uint64_t done = 0;
-  std::vector<uint64_t> ns;
-};
-
-void print_cpu(uint64_t client_ns, const Report& report, uint64_t messages) {
-  std::printf("\"messages\": %llu, \"client_cpu_us\": %.3f, \"server_cpu_us\": %.3f}\n",
-              static_cast<unsigned long long>(messages),
-              static_cast<double>(client_ns) / 1e3 / static_cast<double>(messages),
-              static_cast<double>(report.cpu_ns) / 1e3 / static_cast<double>(messages));
-}
-
 // Sends `asking` and reads `answer` until the time is over; `ways` is 2 where a time is one way.
 void run_times(const Options& options, const Peer& peer, std::span<const std::byte> asking,
                std::span<std::byte> answer, double ways) {
@@ -212,9 +142,7 @@ void run_times(const Options& options, const Peer& peer, std::span<const std::by
   const uint64_t cpu = cpu_ns() - start_cpu;
   const Report report = finish(peer);
   if (report.bytes != times.done * options.size) die("server counted other bytes");
-  std::printf("{\"p50_us\": %.3f, \"p99_us\": %.3f, ", times.at_quantile_us(0.5) / ways,
-              times.at_quantile_us(0.99) / ways);
-  print_cpu(cpu, report, times.done);
+  print_times(times, ways, cpu, report);
 }
 
 void run_latency(const Options& options, const Peer& peer) {
@@ -235,22 +163,20 @@ void run_bandwidth(const Options& options, const Peer& peer) {
   const uint64_t stop = now_ns() + static_cast<uint64_t>(options.seconds * 1e9);
   uint64_t sent = 0;
   while (sent < options.count && now_ns() < stop) {
-    for (uint64_t i = 0; i < (has_window ? kWindow : 1); i++, sent++) peer.send_all(message);
+    for (uint64_t i = 0; i < (has_window ? options.window : 1); i++, sent++) peer.send_all(message);
     std::byte reply;
     if (has_window && !peer.recv_all({&reply, 1})) die("server left");
   }
   const uint64_t cpu = cpu_ns() - start_cpu;
   const Report report = finish(peer);
-  std::printf("{\"gbit_s\": %.6f, ",
-              static_cast<double>(report.bytes) * 8 / static_cast<double>(report.ns));
-  print_cpu(cpu, report, sent);
+  print_rate(report, cpu, sent);
 }
 
 int run_client(const Options& options) {
   Peer peer{connect_to(options)};
   const auto kind = static_cast<uint8_t>(options.what[0]);
-  if (is_nodelay(kind)) set_nodelay(peer.fd);
-  Request request{options.size, kind, options.wait, options.has_crc, {}};
+  if (is_nodelay(kind) || options.is_nodelay) set_nodelay(peer.fd);
+  Request request{options.size, options.window, kind, options.wait, options.has_crc, {}};
   peer.send_all(bytes_of(request));
   peer.has_crc = options.has_crc;
   peer.start_waiting(options.wait);

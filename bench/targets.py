@@ -19,7 +19,7 @@ class Target:
 
 
 SHM, USER, PLAIN = "shm engine", "user engine", "plain TCP"
-MESSAGES, SIW = "user engine, message mode", "siw"
+MESSAGES, MESSAGES_SHM, SIW = "user engine, message mode", "shm engine, message mode", "siw"
 
 SHM_TARGETS = [
     Target("8 B one way, both spinning, against UCX", "peers", "latency 8 B", SHM, "UCX posix+cma", "at most", 0.7),
@@ -50,6 +50,26 @@ USER_TARGETS = [
     Target("64 KB bandwidth, blocking", "stream", "bandwidth 64 KB blocking cubic", USER, PLAIN, "at least", 0.9),
     Target("1 MB bandwidth against TCP + CRC", "stream", "bandwidth 1 MB blocking cubic", USER, "TCP + CRC", "at least", 0.95),
     Target("1 MB bandwidth, CRC off", "stream", "bandwidth 1 MB blocking cubic", "user engine, CRC off", PLAIN, "at least", 0.9),
+]
+
+POSTED_TARGETS = [
+    *(Target(f"posted sends, {size} one way, {wait}", "message", f"latency {size} {wait}", MESSAGES, PLAIN, "at most", 1.1)
+      for wait in ("spinning", "blocking") for size in ("64 B", "4 KB")),
+    Target("64 B messages a second, 64 outstanding, completed locally", "message", "rate 64 B, 64 outstanding, completed locally, spinning", MESSAGES,
+           PLAIN, "at least", 10),
+    Target("64 B messages a second, 64 outstanding, acknowledged by a spinning peer", "message",
+           "rate 64 B, 64 outstanding, acknowledged by the peer, spinning", MESSAGES, PLAIN, "at least", 10),
+    Target("64 B messages a second, 64 outstanding, acknowledged by a blocking peer", "message",
+           "rate 64 B, 64 outstanding, acknowledged by the peer, blocking", MESSAGES, PLAIN, "at least", 1.2),
+    *(Target(f"1 MB posted sends against TCP + CRC, {wait}", "message", f"window 1 MB {wait}", MESSAGES, "TCP + CRC", "at least", 0.95)
+      for wait in ("spinning", "blocking")),
+]
+
+POSTED_SHM_TARGETS = [
+    Target("posted sends of 8 B one way, shared memory", "message", "latency 8 B spinning", MESSAGES_SHM, "UCX posix+cma", "at most", 0.7),
+    Target("posted sends of 1 MB, shared memory", "message", "window 1 MB spinning", MESSAGES_SHM, "UCX posix+cma", "at least", 1.2),
+    Target("a Read of 8 B, shared memory", "onesided", "read 8 B spinning", MESSAGES_SHM, "a posted send, one way, shm engine", "at most", 1.5),
+    Target("Writes of 4 KB, shared memory", "onesided", "write 4 KB", MESSAGES_SHM, "memcpy", "at least", 0.5),
 ]
 
 SIW_TARGETS = [
@@ -89,7 +109,7 @@ def judge_all(cases):
         memory[way].append(Verdict(text, f"at most {limit} bytes", found, None if value is None else value <= limit))
     return {"Shared memory": [judge(t, cases) for t in SHM_TARGETS] + memory[SHM],
             "User engine": [judge(t, cases) for t in USER_TARGETS] + memory[USER] + judge_passthrough(cases),
-            "Message mode": [judge(t, cases) for t in SIW_TARGETS]}
+            "Message mode": [judge(t, cases) for t in POSTED_TARGETS + POSTED_SHM_TARGETS + SIW_TARGETS]}
 
 
 def judge_passthrough(cases):

@@ -31,12 +31,14 @@ SHM = Way("shm engine", _under("shm"))
 PLAIN_CRC = Way("TCP + CRC", options=("--crc",))
 USER_NO_CRC = Way("user engine, CRC off", _under("user"), ("--no-mpa-crc",))
 
-# Not sockets: verbs over Linux's siw, and our message mode.
+# Not sockets: verbs over Linux's siw, and our message mode, which the programs ask for themselves.
 SIW = Way("siw")
-MESSAGES = Way("user engine, message mode")
+MESSAGES = Way("user engine, message mode", (str(machine.DDPRUN), "--off", "--"), ("--engine=user",))
+MESSAGES_SHM = Way("shm engine, message mode", MESSAGES.prefix, ("--engine=shm",))
+MESSAGES_CALLER = Way("user engine, message mode, no thread", MESSAGES.prefix, (*MESSAGES.options, "--caller"))
 
 # What the project offers; every other way is something that it is compared with.
-OURS = {w.name for w in (PRELOADED, USER, SHM, USER_NO_CRC, MESSAGES)}
+OURS = {w.name for w in (PRELOADED, USER, SHM, USER_NO_CRC, MESSAGES, MESSAGES_SHM, MESSAGES_CALLER)}
 
 
 @functools.cache
@@ -48,3 +50,8 @@ def engines():
 def _is_accepted(way):
     return machine.has_product() and subprocess.run([*way.prefix, "true"], stdin=subprocess.DEVNULL,
                                                     capture_output=True, check=False).returncode == 0
+
+
+def messages():
+    """Message mode over the engines of this build."""
+    return [MESSAGES, MESSAGES_SHM] if machine.has_product() else []

@@ -2,6 +2,7 @@
 #include "ddp/receive_queue.h"
 
 #include <algorithm>
+#include <cassert>
 #include <limits>
 
 namespace ddpsock::ddp {
@@ -18,17 +19,51 @@ bool ReceiveQueue::has_memory() const {
 }
 
 bool ReceiveQueue::post(uint64_t cookie, const ScatterList& buffer) {
-  if (slots_.is_full() || buffer.total() > std::numeric_limits<uint32_t>::max()) return false;
-  Slot& s = slots_.push();
+  if (buffer.total() > std::numeric_limits<uint32_t>::max()) return false;
+  const PostPlaces place = slots_.claim(1);
+  if (place.count == 0) return false;
+  fill(place, 0, cookie, buffer);
+  return true;
+}
+
+void ReceiveQueue::fill(const PostPlaces& places, uint32_t i, uint64_t cookie,
+                        const ScatterList& buffer) {
+  Slot& s = slots_.at(places, i);
   s = Slot{};
   s.cookie = cookie;
   s.buffer = buffer;
-  return true;
+  s.has_buffer = true;
+  slots_.publish(places, i);
+}
+
+void ReceiveQueue::fill_without_buffer(const PostPlaces& places, uint32_t i) {
+  slots_.at(places, i) = Slot{};
+  slots_.publish(places, i);
+}
+
+bool ReceiveQueue::wants_buffer(uint32_t msn) const {
+  const uint32_t ahead = msn - first_msn_;  // modulo 2^32
+  if (order_ == LlpOrder::kInOrder && ahead != 0) return false;
+  if (ahead < slots_.size()) return !slots_[ahead].has_buffer;
+  return ahead < slots_.capacity();
+}
+
+void ReceiveQueue::assign(uint32_t msn, uint64_t cookie, const ScatterList& buffer) {
+  assert(wants_buffer(msn));
+  const uint32_t ahead = msn - first_msn_;
+  while (slots_.size() <= ahead) {
+    fill_without_buffer(slots_.claim(1), 0);
+    slots_.take_in();
+  }
+  Slot& s = slots_[ahead];
+  s.cookie = cookie;
+  s.buffer = buffer;
+  s.has_buffer = true;
 }
 
 Result<uint32_t, Error> ReceiveQueue::slot_of(uint32_t msn) const {
   const uint32_t ahead = msn - first_msn_;  // modulo 2^32
-  if (ahead < slots_.size()) return ahead;
+  if (ahead < slots_.size() && slots_[ahead].has_buffer) return ahead;
   if (ahead >= 0x8000'0000u) return fail(Error::kMsnRange);
   return fail(Error::kNoBuffer);
 }
@@ -114,12 +149,15 @@ bool ReceiveQueue::has_partial() const {
 }
 
 std::optional<uint64_t> ReceiveQueue::take_back() {
-  if (slots_.is_empty()) return std::nullopt;
-  const uint64_t cookie = slots_.front().cookie;
-  fragments_.forget(first_msn_);
-  slots_.pop();
-  ++first_msn_;
-  return cookie;
+  while (!slots_.is_empty()) {
+    const Slot& s = slots_.front();
+    const std::optional<uint64_t> cookie = s.has_buffer ? std::optional(s.cookie) : std::nullopt;
+    fragments_.forget(first_msn_);
+    slots_.pop();
+    ++first_msn_;
+    if (cookie) return cookie;
+  }
+  return std::nullopt;
 }
 
 }  // namespace ddpsock::ddp

@@ -16,7 +16,7 @@
 #include "base/result.h"
 #include "ddp/error.h"
 #include "ddp/fragments.h"
-#include "ddp/ring.h"
+#include "ddp/post_ring.h"
 #include "ddp/segment.h"
 #include "ddp/slices.h"
 
@@ -59,11 +59,23 @@ class ReceiveQueue {
   // False when an allocation of the constructor failed: discard the object.
   bool has_memory() const;
 
-  // Appends a buffer. The memory belongs to the queue until the buffer is delivered or taken back.
-  // False: the queue is full, or the buffer holds 2^32 bytes or more.
+  // Appends a buffer, in any thread; whoever uses the queue finds it from the next take_in() on.
+  // The memory belongs to the queue until the buffer is delivered or taken back. False: the queue
+  // is full, or the buffer holds 2^32 bytes or more.
   bool post(uint64_t cookie, const ScatterList& buffer);
-  uint32_t posted() const { return slots_.size(); }
-  uint32_t capacity() const { return slots_.capacity(); }
+  // The same in two steps, for several. Each place is filled, with a buffer or, by who thinks
+  // better of it, with none. REQUIRES: fewer than 2^32 bytes.
+  PostPlaces claim(uint32_t wanted) { return slots_.claim(wanted); }
+  void fill(const PostPlaces& places, uint32_t i, uint64_t cookie, const ScatterList& buffer);
+  void fill_without_buffer(const PostPlaces& places, uint32_t i);
+  uint32_t room() const { return slots_.room(); }
+  bool has_more() const { return slots_.has_more(); }
+  void take_in() { slots_.take_in(); }
+  // The same for buffers that other queues draw from, too, which therefore get their message only
+  // when its first segment comes: whether message `msn` has none yet, but may have one now.
+  bool wants_buffer(uint32_t msn) const;
+  // REQUIRES: wants_buffer(msn), and a buffer that post() would take.
+  void assign(uint32_t msn, uint64_t cookie, const ScatterList& buffer);
 
   // Makes the first `n` MSNs still expected count as used up, without buffers (RFC 6581's Send
   // RTR).
@@ -100,20 +112,21 @@ class ReceiveQueue {
  private:
   struct Slot {
     uint64_t cookie = 0;
-    ScatterList buffer;
     std::array<uint8_t, kAsideSize> aside{};
     RsvdUlp rsvd_ulp;
-    uint32_t prefix = 0;  // bytes [0, prefix) are placed
-    uint32_t end = 0;     // ULP message length, once has_end
+    uint32_t prefix = 0;      // bytes [0, prefix) are placed
+    uint32_t end = 0;         // ULP message length, once has_end
+    bool has_buffer = false;  // false: passed over by assign()
     bool has_end = false;
     bool has_rsvd_ulp = false;
+    ScatterList buffer;  // last: seldom more than its beginning is touched
     bool is_whole() const { return has_end && prefix == end; }
   };
 
   Result<uint32_t, Error> slot_of(uint32_t msn) const;
   Result<void, Error> check_extent(const Slot& s, const UntaggedHeader& h, uint32_t length) const;
 
-  Ring<Slot> slots_;
+  PostRing<Slot> slots_;
   Fragments fragments_;
   LlpOrder order_;
   uint32_t wanted_depth_;

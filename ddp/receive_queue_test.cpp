@@ -33,6 +33,7 @@ struct Fixture {
       memory[i].fill(0xa5);
       EXPECT_TRUE(queue.post(i + 1, list_of(memory[i])));
     }
+    queue.take_in();
   }
   Result<Located, Error> locate(uint32_t msn, uint32_t mo, uint32_t n, bool is_last) {
     return queue.locate(header(msn, mo, is_last), n, Into::kBuffer);
@@ -70,6 +71,7 @@ TEST(ReceiveQueue, Trap21MsnWrapsModulo2To32) {
   std::array<uint8_t, 8> a{}, b{};
   r.post(10, list_of(a));
   r.post(11, list_of(b));
+  r.take_in();
   ASSERT_TRUE(r.locate(header(0, 0, true), 4, Into::kBuffer));
   r.note_placed(header(0, 0, true), 4);
   EXPECT_FALSE(r.deliver());
@@ -170,6 +172,7 @@ TEST(ReceiveQueue, TooManyGapsAreRefusedNotRemembered) {
 TEST(ReceiveQueue, AsideBytesDoNotTouchTheBuffer) {
   ReceiveQueue q(1, 2, LlpOrder::kInOrder);
   ASSERT_TRUE(q.post(9, {}));
+  q.take_in();
   EXPECT_EQ(q.locate(header(1, 0, true), 9, Into::kAside).error(), Error::kTooLong);
   const auto where = q.locate(header(1, 0, true), 8, Into::kAside);
   ASSERT_TRUE(where);
@@ -244,6 +247,29 @@ TEST(TaggedBuffer, Trap23BoundsAndWrapAreCheckedForEverySegment) {
   EXPECT_EQ(locate(b, ~uint64_t{0}, 2).error(), Error::kToWrap);
   EXPECT_EQ(locate(b, ~uint64_t{0} - 5, 0xffff'ffff).error(), Error::kToWrap);
   EXPECT_TRUE(locate(b, 0, 0)->empty()) << "zero length is never checked";
+}
+
+TEST(ReceiveQueue, AssignedBuffersComeWithTheirMessages) {
+  ReceiveQueue r(3, 4, LlpOrder::kAnyOrder);
+  std::array<uint8_t, 8> a{}, b{};
+  EXPECT_FALSE(r.wants_buffer(0)) << "delivered long ago";
+  EXPECT_TRUE(r.wants_buffer(3));
+  EXPECT_FALSE(r.wants_buffer(4)) << "beyond the queue";
+  r.assign(3, 10, list_of(a));
+  EXPECT_FALSE(r.wants_buffer(3));
+  EXPECT_TRUE(r.wants_buffer(2));
+  EXPECT_EQ(r.locate(header(2, 0, true), 0, Into::kBuffer).error(), Error::kNoBuffer);
+  r.assign(1, 11, list_of(b));
+  ASSERT_TRUE(r.locate(header(1, 0, true), 8, Into::kBuffer));
+  r.note_placed(header(1, 0, true), 8);
+  EXPECT_EQ(r.deliver()->cookie, 11u);
+  EXPECT_FALSE(r.deliver());
+  EXPECT_EQ(r.take_back(), 10u) << "the one passed over has none to give";
+  EXPECT_FALSE(r.take_back());
+
+  ReceiveQueue in_order(3, 4, LlpOrder::kInOrder);
+  EXPECT_TRUE(in_order.wants_buffer(1));
+  EXPECT_FALSE(in_order.wants_buffer(2));
 }
 
 }  // namespace

@@ -32,8 +32,8 @@ class Ring {
   // REQUIRES: !is_empty().
   void pop() {
     assert(!is_empty());
-    head_ = index(1);
-    --size_;
+    // A ring that runs empty begins anew in memory that is in the cache.
+    head_ = --size_ == 0 ? 0 : index(1);
   }
   // REQUIRES: !is_empty(). Takes back the newest element.
   void pop_newest() {

@@ -5,10 +5,11 @@
 #define DDPSOCK_DDP_SLICES_H_
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <type_traits>
 
 #include "base/bytes.h"
 
@@ -20,7 +21,18 @@ inline constexpr uint32_t kMaxSlices = 8;
 template <typename Range>
 class Slices {
  public:
-  Slices() = default;
+  // Lists are made and copied several times a message and mostly hold one range: nothing is written
+  // but what is used.
+  Slices() {}  // NOLINT: leaves ranges_ as they are
+  Slices(const Slices& o) : count_(o.count_), total_(o.total_) { copy_ranges(o); }
+  Slices& operator=(const Slices& o) {
+    if (this == &o) return *this;
+    count_ = o.count_;
+    total_ = o.total_;
+    copy_ranges(o);
+    return *this;
+  }
+  ~Slices() = default;
 
   // REQUIRES: at most kMaxSlices ranges. Empty ones are skipped.
   explicit Slices(std::span<const Range> ranges) {
@@ -31,13 +43,13 @@ class Slices {
   void append(Range r) {
     if (r.empty()) return;
     assert(count_ < kMaxSlices);
-    ranges_[count_++] = r;
+    set(count_++, r);
     total_ += r.size();
   }
 
   uint64_t total() const { return total_; }
   bool is_empty() const { return total_ == 0; }
-  std::span<const Range> ranges() const { return {ranges_.data(), count_}; }
+  std::span<const Range> ranges() const { return {ranges_, count_}; }
 
   // The `length` bytes that begin `offset` bytes into this list.
   // REQUIRES: offset + length <= total().
@@ -59,9 +71,18 @@ class Slices {
   }
 
  private:
-  std::array<Range, kMaxSlices> ranges_;
+  static_assert(std::is_trivially_copyable_v<Range> && std::is_trivially_destructible_v<Range>);
+  void set(uint32_t i, Range r) { std::construct_at(&ranges_[i], r); }
+  void copy_ranges(const Slices& o) {
+    for (uint32_t i = 0; i < o.count_; ++i) set(i, o.ranges_[i]);
+  }
+
   uint32_t count_ = 0;
   uint64_t total_ = 0;
+  union {
+    Range
+        ranges_[kMaxSlices];  // the first count_ of them; last, so that the rest is seldom touched
+  };
 };
 
 using GatherList = Slices<Bytes>;

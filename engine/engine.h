@@ -29,12 +29,19 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "mpa/agreement.h"
+#include "rdmap/qp_counters.h"
 #include "rdmap/stag_table.h"
 #include "rdmap/state.h"
 #include "rdmap/terminate.h"
 #include "rdmap/work.h"
 
 namespace ddpsock::engine {
+
+namespace shm {
+class MessageMemory;
+}
+
+class Stream;
 
 // Work, completions, rights and Terminates are RDMAP's own vocabulary: values without behaviour.
 namespace op = rdmap::op;
@@ -43,6 +50,7 @@ using rdmap::DeregisterError;
 using rdmap::EndReason;
 using rdmap::kAnyQp;
 using rdmap::Posted;
+using rdmap::QpCounters;
 using rdmap::QpState;
 using rdmap::RecvWr;
 using rdmap::Refusal;
@@ -140,15 +148,17 @@ struct Mr {
 // A completion queue never overflows: a post that finds no free slot is refused with kCqFull.
 class Cq {
  public:
-  enum class Arm : uint8_t { kSolicited, kAny };
+  enum class Arm : uint8_t { kOff, kSolicited, kAny };
 
   virtual ~Cq() = default;
   // Moves the oldest completions to `out`; how many. Completions of one queue pair's one queue come
   // in posting order.
   virtual uint32_t poll(std::span<Completion> out) = 0;
+  // False: it would find nothing now. For who asks often, without a lock.
+  virtual bool has_any() const { return true; }
   // Asks for one signal on CqAttr::event_fd when the next completion comes (kSolicited: the next of
   // a solicited message, or the next that failed). Arm, then poll once more, then wait: a
-  // completion between poll and arm gives no signal.
+  // completion between poll and arm gives no signal. kOff takes it back.
   virtual void arm(Arm what) = 0;
 };
 
@@ -157,17 +167,28 @@ struct CqAttr {
   int event_fd = -1;  // an eventfd, non-blocking, the caller's; -1: never armed
 };
 
-// A shared receive queue: receives that any of its queue pairs may consume.
+// A shared receive queue: receives that any of its queue pairs may consume, in the order of
+// posting, each when the first segment of a message comes. A message that finds none ends its
+// connection, and only that. A queue pair that ends flushes a receive it had taken for a message
+// under way and leaves the others. The completions of one connection's receives come in the order
+// of its messages, which need not be that of posting.
 class Srq {
  public:
+  // What has not been taken vanishes without completions.
   virtual ~Srq() = default;
+  // Each keeps a place in SrqAttr::cq until it has completed.
   virtual Posted recv(std::span<const RecvWr> work) = 0;
-  // One signal on the event fd once fewer than `level` receives are left.
+  // One signal on the event fd once fewer than `level` receives are left: at once, if so it is. 0:
+  // none.
   virtual void set_limit(uint32_t level) = 0;
+  // From now on posts are refused (kBadState), and what no queue pair has taken is its poster's
+  // again, without completions. Idempotent.
+  virtual void close() = 0;
 };
 
 struct SrqAttr {
-  Pd pd = {};
+  Pd pd = {};        // also that of its queue pairs
+  Cq* cq = nullptr;  // also the recv_cq of its queue pairs
   uint32_t depth = 256;
   int event_fd = -1;
 };
@@ -199,8 +220,14 @@ struct Start {
   // Largest ULPDU to send. 0: one TCP segment's worth, which is all one may send to strangers
   // (RFC 5044 section 5); otherwise what the peer announced that it takes.
   uint32_t max_ulpdu = 0;
+  // The byte stream that has this connection, too: FPDUs lie between its chunks (one_sided.h), and
+  // ends of the queue pair but a Terminate leave it alone. Engines with kInlineStream.
+  Stream* stream = nullptr;
   Bytes already_read = {};  // what was read beyond the start-up frames; borrowed for the call
   WireTap* tap = nullptr;   // lives until the last advance(); ignored without kWireTap
+  // Settled with the peer (engine/shm/message_memory.h): what is to be said goes there, and `lower`
+  // carries bells and the end. Outlives the queue pair; ignored by engines that have no use for it.
+  shm::MessageMemory* memory = nullptr;
 };
 
 enum class StartError : uint8_t {
@@ -214,8 +241,10 @@ struct QpAttr {
   Pd pd = {};
   Cq* send_cq = nullptr;  // made by the same engine; both may be the same
   Cq* recv_cq = nullptr;
-  Srq* srq = nullptr;  // instead of a receive queue of its own
+  QpCounters* counters = nullptr;  // where to count; outlive the queue pair, nullptr: nowhere
+  Srq* srq = nullptr;  // instead of a receive queue of its own: recv() is refused (kBadState)
   uint32_t send_depth = 64;
+  // With an Srq: messages that a lower layer which reorders them may be ahead.
   uint32_t recv_depth = 64;
   uint32_t max_ird = 8;
   uint32_t max_ord = 8;
@@ -233,13 +262,21 @@ struct Budget {
   uint32_t bytes = 4u << 20;
   // False: the caller knows that the lower layer has nothing for it; saves the asking.
   bool may_be_readable = true;
+  // False: a thread that has the engine just now is not waited for (Need::is_busy).
+  bool may_wait = true;
+  // The caller will be back at once, whether the lower layer becomes readable or not: the peer need
+  // not ring. Only with shared memory there is a difference.
+  bool is_spinning = false;
 };
 
 // What must happen for the queue pair to get on. An engine with kAsync wants nothing.
 struct Need {
   bool wants_readable = false;  // call advance() when the lower layer has bytes, or its end
   bool wants_writable = false;  // ... when it takes bytes again
-  bool is_busy = false;         // another thread is in advance(): it will do the work
+  bool is_busy = false;         // another thread is in advance(): it will do the work; or, where
+                                // that may not be waited for, has the engine: try again
+  bool is_unwatched = false;    // the lower layer may stay silent until an advance() that is not
+                                // spinning
   Time deadline = kNever;       // ... at this time at the latest; `now` or earlier: at once
 };
 
@@ -276,6 +313,9 @@ class Qp {
 
   // Moves bytes both ways as far as lower layer and budget allow. `now` never goes back.
   virtual Need advance(Time now, Budget budget) = 0;
+  // False: after one that was spinning (Need::is_unwatched), another would find nothing to do now,
+  // but for requests posted since. For who asks often, without a lock.
+  virtual bool has_news() const { return true; }
 
   // Graceful end: no new sends; once all posted ones are out and all Reads answered, a FIN. What
   // the peer still sends is received until its FIN. Then kEnded, receives flushed. Idempotent.

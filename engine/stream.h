@@ -11,16 +11,20 @@
 #ifndef DDPSOCK_ENGINE_STREAM_H_
 #define DDPSOCK_ENGINE_STREAM_H_
 
+#include <errno.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
 #include <cstdint>
 #include <span>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/result.h"
 
 namespace ddpsock::engine {
+
+class OneSided;
 
 // What a libc call would return: a count, or an errno value. `error` is 0 exactly if `count` >= 0.
 struct Io {
@@ -49,6 +53,7 @@ struct StreamAttr {
       false;  // DDPSOCK_START=strict: no FPDU before the Reply, also between proved peers
   bool may_share_memory = false;  // with a proved peer of the same user on this host (engine/shm)
   bool wants_crc = true;     // CRC is used unless both sides want it off (RFC 5044 section 7.1)
+  const char* verdict = "";  // why the stream is in DDPMODE, in words; copied
   uint32_t max_payload = 0;  // bytes of stream in one FPDU; 0: the engine's own choice
   Duration start_timeout = Duration::from_ms(10'000);
 };
@@ -81,9 +86,9 @@ struct StreamStatus {
 struct Glance {
   bool may_be_in_memory = false;  // now or later
   bool is_in_memory = false;      // bytes come through memory shared with the peer
+  bool is_wire_in_use = false;    // or, some of them, as FPDUs, of which this says nothing
   bool has_bytes = false;         // some are there
   bool has_room = false;          // and there is room for such bytes the other way
-  bool is_told = false;           // the kernel's word about readability is true, and stays so
   uint64_t position = 0;          // changes with each that comes
   uint32_t peer_cpu = 0;          // where the peer last ran, plus 1; 0 if not known
 };
@@ -151,6 +156,31 @@ class Stream {
 
   virtual StreamStatus status() const = 0;
 
+  // One-sided operations (one_sided.h): FPDUs of a queue pair travel between those of the stream.
+  // begin_one_sided() is this process's from then on, and `queue_pair` must stay until no call is
+  // running after end_one_sided(). EOPNOTSUPP: the peer, the engine or another process that has
+  // them says no. ENOTCONN: not decided yet. ENOMEM.
+  virtual Status<> begin_one_sided(int /*fd*/, OneSided& /*queue_pair*/) {
+    return fail_errno(EOPNOTSUPP);
+  }
+  virtual void end_one_sided() {}
+  // What the peer's start-up frame says: whether FPDUs have CRCs. EAGAIN before it has come,
+  // EOPNOTSUPP if the peer says no.
+  virtual Result<bool> one_sided_crc(int /*fd*/) { return fail_errno(EOPNOTSUPP); }
+  // Makes sure that our start-up frame is on its way, so that the peer's comes. EAGAIN, ENOTCONN.
+  virtual Status<> announce(int /*fd*/) { return fail_errno(EOPNOTSUPP); }
+  // Hands over FPDUs from the front of `from`, whole ones only; how many bytes. Never waits.
+  // EAGAIN: the kernel refused. EBUSY: another call is sending; try again, or after
+  // OneSided::wake().
+  virtual Result<size_t> send_fpdus(int /*fd*/, std::span<const Bytes> /*from*/) {
+    return fail_errno(EOPNOTSUPP);
+  }
+  // Fills `to` with FPDUs that are not of the stream; 0: the peer's FIN, or the stream has failed.
+  // Stream bytes before them are kept for recv(). Never waits. EAGAIN, EBUSY as above.
+  virtual Result<size_t> receive_fpdus(int /*fd*/, std::span<const MutBytes> /*to*/) {
+    return fail_errno(EOPNOTSUPP);
+  }
+
  protected:
   ~Stream() = default;
 };
@@ -158,11 +188,22 @@ class Stream {
 // An engine that has inline streams.
 class StreamEngine {
  public:
+  // The program has an epoll set, which may tell it of edges. Cheap.
+  virtual void note_edges() = 0;
+
   // Puts the connected or connecting socket `fd` into DDPMODE. The result stays valid until
   // release(). Errors: ENFILE (no room for state: the connection stays plain), ENOSYS (the kernel
   // lacks what the engine needs).
   virtual Result<Stream*> open(int fd, const StreamAttr& attr) = 0;
   virtual const char* name() const = 0;
+
+  // Has this process what streams need, mapped now at the latest? False: open() would fail with
+  // ENOSYS (RLIMIT_AS). Ask before the peer is told of a stream.
+  virtual bool is_available() = 0;
+
+  // A connection of this process is plain TCP; `reason` is static text. For statistics. At connect
+  // or accept only.
+  virtual void note_plain(const char* reason) = 0;
 
   // A descriptor that carries the state of all streams of this process and its forked relatives
   // into a program it executes; -1 if there is nothing to carry or the engine cannot. It is

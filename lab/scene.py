@@ -92,14 +92,23 @@ def wait_until_listening(port, seconds=STEP_SECONDS):
 
 # siw.
 
+def _text_of(path):
+    try:
+        return path.read_text(encoding="ascii")
+    except OSError:
+        return ""
+
+
 @contextlib.contextmanager
 def siw(device, name=None):
     """An RDMA device of siw's on a network device; the name of it."""
     name = name or f"siw_{device}"
     step("rdma", "link", "add", name, "type", "siw", "netdev", device)
     try:
-        verbs = pathlib.Path("/sys/class/infiniband") / name / "ports/1/state"
-        wait_until(lambda: verbs.exists() and "ACTIVE" in verbs.read_text(encoding="ascii"), f"{name} is active")
+        port = pathlib.Path("/sys/class/infiniband") / name / "ports/1"
+        wait_until(lambda: "ACTIVE" in _text_of(port / "state"), f"{name} is active")
+        # The kernel fills its table of addresses later; until then rdma_bind_addr knows no such device.
+        wait_until(lambda: _text_of(port / "gids/0").strip("0:\n"), f"{name} has an address")
         yield name
     finally:
         step("rdma", "link", "delete", name)

@@ -11,13 +11,15 @@ uint32_t CompletionQueue::poll(std::span<Completion> out) {
     out[n++] = entries_.front();
     entries_.pop();
   }
+  taken_.fetch_sub(n, std::memory_order_release);
+  has_any_.store(!entries_.is_empty(), std::memory_order_relaxed);
   return n;
 }
 
 void CompletionQueue::push(const Completion& c) {
-  assert(reserved_ != 0);
-  --reserved_;
+  assert(entries_.size() < taken_.load(std::memory_order_relaxed));
   entries_.push() = c;
+  has_any_.store(true, std::memory_order_relaxed);
   const bool is_urgent = c.is_solicited || c.status != WorkStatus::kOk;
   if (arm_ == Arm::kAny || (arm_ == Arm::kSolicited && is_urgent)) {
     arm_ = Arm::kOff;

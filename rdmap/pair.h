@@ -35,7 +35,11 @@ struct Endpoint {
     return r.value_or(0);
   }
 
-  Posted send(SendWr wr) { return qp.post_send({&wr, 1}); }
+  Posted send(SendWr wr) {
+    const Posted posted = qp.post_send({&wr, 1});
+    qp.take_posted();
+    return posted;
+  }
   Posted send_text(uint64_t id, const std::string& text) {
     texts.push_back(text);  // borrowed until the completion
     const Bytes range = bytes_of(texts.back());
@@ -43,7 +47,9 @@ struct Endpoint {
   }
   Posted recv(uint64_t id, MutBytes memory) {
     const RecvWr wr{id, {&memory, 1}};
-    return qp.post_recv({&wr, 1});
+    const Posted posted = qp.post_recv({&wr, 1});
+    qp.take_posted();
+    return posted;
   }
 
   // Cuts everything that can go out; the LLP takes it at once.

@@ -21,19 +21,28 @@ std::unique_ptr<uint8_t[]> make_buffers(uint32_t count, uint32_t size) {
   return std::unique_ptr<uint8_t[]>(new (std::nothrow) uint8_t[size_t{count} * size]);
 }
 
+// In order one message is under way at most, and no other has its buffer.
+uint32_t receive_slots(const QpAttr& attr, bool is_shared) {
+  return is_shared && attr.order == ddp::LlpOrder::kInOrder ? 1 : attr.recv_depth;
+}
+
 }  // namespace
 
-Qp::Qp(const QpAttr& attr, StagTable& stags, CompletionQueue& send_cq, CompletionQueue& recv_cq)
+Qp::Qp(const QpAttr& attr, StagTable& stags, CompletionQueue& send_cq, CompletionQueue& recv_cq,
+       SharedReceives* shared)
     : attr_(attr),
+      counters_(attr.counters != nullptr ? *attr.counters : own_counters_),
       stags_(stags),
       send_cq_(send_cq),
       recv_cq_(recv_cq),
+      shared_(shared),
       sq_(attr.send_depth),
       responses_(response_slots(attr.max_ird)),
-      queues_{ddp::ReceiveQueue(attr.recv_depth, attr.max_fragments, attr.order),
-              ddp::ReceiveQueue(with_rtr(attr.max_ird), attr.max_fragments, attr.order),
-              ddp::ReceiveQueue(1, attr.max_fragments, attr.order),
-              ddp::ReceiveQueue(with_rtr(attr.max_ord), attr.max_fragments, attr.order)},
+      queues_{
+          ddp::ReceiveQueue(receive_slots(attr, shared != nullptr), attr.max_fragments, attr.order),
+          ddp::ReceiveQueue(with_rtr(attr.max_ird), attr.max_fragments, attr.order),
+          ddp::ReceiveQueue(1, attr.max_fragments, attr.order),
+          ddp::ReceiveQueue(with_rtr(attr.max_ord), attr.max_fragments, attr.order)},
       request_buffers_(make_buffers(with_rtr(attr.max_ird), RDMAP_ATOMIC_REQUEST_SIZE)),
       answer_buffers_(make_buffers(with_rtr(attr.max_ord), RDMAP_ATOMIC_RESPONSE_SIZE)),
       reads_(with_rtr(attr.max_ord)),
@@ -54,17 +63,18 @@ bool Qp::has_memory() const {
 Qp::~Qp() {
   drop_responses(true);
   if (open_ && open_->pinned) stags_.unpin(*open_->pinned);
+  sq_.take_in();
   for (uint32_t i = 0; i < sq_.size(); ++i) {
     if (sq_[i].has_pin) stags_.unpin(sq_[i].read.sink_stag);
     send_cq_.release();
   }
-  for (uint32_t i = 0; i < queues_[RDMAP_QN_SEND].posted(); ++i) recv_cq_.release();
+  queues_[RDMAP_QN_SEND].take_in();
+  while (queues_[RDMAP_QN_SEND].take_back()) recv_cq_.release();
 }
 
 void Qp::start(const Start& start) {
   assert(state_ == QpState::kIdle && start.ird <= attr_.max_ird && start.ord <= attr_.max_ord);
   start_ = start;
-  state_ = QpState::kRts;
   may_send_ = start.is_initiator;
   is_rtr_awaited_ = !start.is_initiator && start.rtr != Rtr::kNone;
   is_rtr_pending_ = start.is_initiator && start.rtr != Rtr::kNone;
@@ -77,6 +87,8 @@ void Qp::start(const Start& start) {
   ddp::ScatterList terminate;
   terminate.append(MutBytes(terminate_buffer_));
   queues_[RDMAP_QN_TERMINATE].post(0, terminate);
+  // From here on other threads post.
+  state_ = QpState::kRts;
 }
 
 void Qp::post_request_buffer(uint64_t cookie) {

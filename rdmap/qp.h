@@ -2,7 +2,8 @@
 // One RDMAP stream seen as a queue pair: RFC 5040, RFC 7306, with the state machine of RDMA verbs.
 // Pure protocol: ULPDU headers and events in, ULPDU headers and gather lists out. No clock, no
 // lock, no system call; all memory is allocated when the object is made. The engine frames, checks
-// the LLP's digest, moves the bytes and holds the lock of rdmap/stag_table.h around every call.
+// the LLP's digest, moves the bytes and holds the lock of rdmap/stag_table.h around every call, but
+// not for posting and state(), which any thread may do at any time.
 //
 // Receiving, for each ULPDU in turn:
 //   1. place(header, length) names the memory its payload goes to;
@@ -20,6 +21,7 @@
 #define DDPSOCK_RDMAP_QP_H_
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -29,12 +31,15 @@
 #include "base/bytes.h"
 #include "base/result.h"
 #include "ddp/fragments.h"
+#include "ddp/post_ring.h"
 #include "ddp/receive_queue.h"
 #include "ddp/ring.h"
 #include "ddp/segment.h"
 #include "ddp/segmenter.h"
 #include "rdmap/completion_queue.h"
 #include "rdmap/message.h"
+#include "rdmap/qp_counters.h"
+#include "rdmap/shared_receives.h"
 #include "rdmap/stag_table.h"
 #include "rdmap/state.h"
 #include "rdmap/terminate.h"
@@ -47,11 +52,14 @@ struct QpAttr {
   uint32_t number = 0;  // for STags bound to one queue pair, and in completions
   uint32_t pd = 0;      // protection domain
   uint32_t send_depth = 64;
+  // With shared receives: how many messages ahead of the next to be delivered a segment may belong
+  // to, where the LLP reorders them.
   uint32_t recv_depth = 64;
   uint32_t max_ird = 8;  // upper bound of Start::ird
   uint32_t max_ord = 8;  // upper bound of Start::ord
   uint32_t max_fragments = 32;
   ddp::LlpOrder order = ddp::LlpOrder::kInOrder;
+  QpCounters* counters = nullptr;  // outlive the queue pair; none: its own
 };
 
 // The frame by which a peer-to-peer initiator tells the responder that it may send, RFC 6581
@@ -82,10 +90,12 @@ struct Placement {
 
 class Qp {
  public:
-  // `stags` and the queues must outlive the queue pair; several may share them.
-  Qp(const QpAttr& attr, StagTable& stags, CompletionQueue& send_cq, CompletionQueue& recv_cq);
-  // Completes nothing: unfinished work just vanishes with its completion slots and pins. Call
-  // on_llp_end(kLost) first to have it flushed.
+  // `stags` and the queues must outlive the queue pair; several may share them. `shared`: where it
+  // takes its receives, instead of having any posted. REQUIRES: &shared->cq() == &recv_cq.
+  Qp(const QpAttr& attr, StagTable& stags, CompletionQueue& send_cq, CompletionQueue& recv_cq,
+     SharedReceives* shared = nullptr);
+  // Completes nothing: unfinished work just vanishes with its completion slots and pins, and so do
+  // receives taken. Call on_llp_end(kLost) first to have it flushed.
   ~Qp();
   Qp(const Qp&) = delete;
   Qp& operator=(const Qp&) = delete;
@@ -99,10 +109,16 @@ class Qp {
   // REQUIRES: ird <= max_ird, ord <= max_ord.
   void start(const Start& start);
 
-  // Posting. The ranges lists are borrowed for the call. See Refusal for what the caller does about
-  // each.
+  // Posting, in any thread: never waits for another. The ranges lists are borrowed for the call.
+  // See Refusal for what the caller does about each.
   Posted post_send(std::span<const SendWr> work);
   Posted post_recv(std::span<const RecvWr> work);
+  // Takes notice of what was posted. The calls below do so themselves where they depend on it, but
+  // work that sends nothing is done here.
+  void take_posted();
+  // Once ended: whether a thread that was let in before is still posting. take_posted() flushes
+  // what it posts.
+  bool has_late_posts() const { return sq_.has_more() || queues_[RDMAP_QN_SEND].has_more(); }
 
   // `header`: the first bytes of a ULPDU, at least ddp::header_size(first byte) unless the ULPDU is
   // shorter; `ulpdu_length`: all of it. An error means that the stream has failed: the Terminate to
@@ -117,7 +133,7 @@ class Qp {
   // The next ULPDU to send, or false. `mulpdu` may change from call to call; at least 128.
   bool next_segment(uint32_t mulpdu, ddp::Segment& out);
   // Whether next_segment() would yield one.
-  bool has_output() const;
+  bool has_output();
   // The LLP has taken over the `n` oldest segments not yet reported; their memory is not read
   // again. REQUIRES: n <= segments yielded and not reported.
   void segments_sent(uint32_t n);
@@ -139,6 +155,7 @@ class Qp {
 
   QpState state() const { return state_; }
   const TerminateInfo& terminate_info() const { return info_; }
+  QpCounters& counters() { return counters_; }
   uint32_t number() const { return attr_.number; }
   StreamId stream() const { return {attr_.number, attr_.pd}; }
 
@@ -149,22 +166,23 @@ class Qp {
     uint64_t id = 0;
     uint64_t stamp = 0;         // order of submission, shared with responses
     uint64_t last_segment = 0;  // ordinal of its last segment, once kProduced
-    uint64_t to = 0;
-    uint64_t original = 0;  // atomics: the value the peer sent back
-    ddp::GatherList payload;
-    ReadRequest read;
-    AtomicRequest atomic;
     uint32_t length = 0;
     uint32_t stag = 0;  // Write: the peer's; LocalInvalidate: ours; Send: the one to invalidate
+    uint64_t to = 0;
     Opcode opcode = Opcode::kSend;
     WorkKind kind = WorkKind::kSend;
     WorkStatus status = WorkStatus::kOk;
     Stage stage = Stage::kWaiting;
     bool is_signalled = false;
     bool has_fence = false;
+    bool is_void = false;  // was refused after all
     bool awaits_response = false;
     bool has_pin = false;                    // Read: on the sink
+    uint64_t original = 0;                   // atomics: the value the peer sent back
+    ReadRequest read;                        // Read
+    AtomicRequest atomic;                    // atomics
     std::array<uint8_t, kMaxInline> body{};  // inline payload or RDMAP header
+    ddp::GatherList payload;
   };
 
   // A Read or atomic of ours that the peer has not answered.
@@ -208,6 +226,8 @@ class Qp {
 
   // qp_post.cpp
   Refusal check(const SendWr& wr) const;
+  void drop(std::span<const SendWr> work);
+  bool take_posted_sends();
   void fill(SendEntry& e, const SendWr& wr);
   static void fill_payload(SendEntry& e, std::span<const Bytes> ranges, bool is_inline);
   static void fill_atomic(SendEntry& e, WorkKind kind, const AtomicRequest& request);
@@ -227,6 +247,7 @@ class Qp {
   Result<Placement, TermCode> place_read_response(const ddp::TaggedHeader& h, uint32_t payload);
   Result<uint32_t, TermCode> read_for(const ddp::TaggedHeader& h, uint32_t payload) const;
   Placement discard(uint32_t header, uint32_t payload);
+  void take_shared(const ddp::UntaggedHeader& h);
   bool is_rtr_send(Opcode op, const ddp::UntaggedHeader& h, uint32_t payload) const;
   void note_read_response(const OpenSegment& s);
   // qp_deliver.cpp
@@ -260,6 +281,9 @@ class Qp {
   void drop_responses(bool is_forced);
   void abandon_message();
   void complete(const SendEntry& e, WorkStatus status);
+  void complete_receive(const Completion& c);
+  void count_sent(const ddp::Segment& s);
+  void count_received(const OpenSegment& s);
   Completion receive_completion(uint64_t id) const;
   void flush_receives();
   void flush_sends(bool is_forced);
@@ -272,17 +296,19 @@ class Qp {
   bool is_open() const { return state_ == QpState::kRts || state_ == QpState::kClosing; }
 
   QpAttr attr_;
+  QpCounters own_counters_;
+  QpCounters& counters_;
   StagTable& stags_;
   CompletionQueue& send_cq_;
   CompletionQueue& recv_cq_;
+  SharedReceives* const shared_;
 
-  QpState state_ = QpState::kIdle;
+  std::atomic<QpState> state_{QpState::kIdle};
   TerminateInfo info_;
   Start start_;
 
   // Sending.
-  ddp::Ring<SendEntry> sq_;
-  uint64_t sq_head_ = 0;  // ordinal of sq_[0]
+  ddp::PostRing<SendEntry> sq_;
   uint32_t sq_next_ = 0;  // index of the first entry not started
   ddp::Ring<Response> responses_;
   uint32_t responses_next_ = 0;  // index of the first one not started

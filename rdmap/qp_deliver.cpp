@@ -74,7 +74,7 @@ void Qp::deliver_receive(const ddp::Delivered& d) {
     c = receive_completion(d.cookie);
     c.status = WorkStatus::kFlushed;
   }
-  recv_cq_.push(c);
+  complete_receive(c);
   if (error) fail_segment(*error);
 }
 
@@ -156,7 +156,7 @@ void Qp::deliver_atomic_response(const ddp::Delivered& d) {
     if (!o.is_atomic || o.has_end) continue;
     if (o.request_id != answer->request_id) break;
     o.has_end = true;
-    sq_[static_cast<uint32_t>(o.entry - sq_head_)].original = answer->value;
+    sq_[static_cast<uint32_t>(o.entry - sq_.head())].original = answer->value;
     deliver_reads();
     return;
   }
@@ -166,7 +166,7 @@ void Qp::deliver_atomic_response(const ddp::Delivered& d) {
 void Qp::deliver_reads() {
   while (!reads_.is_empty() && reads_.front().is_whole()) {
     const Outstanding& o = reads_.front();
-    if (!o.is_rtr) sq_[static_cast<uint32_t>(o.entry - sq_head_)].awaits_response = false;
+    if (!o.is_rtr) sq_[static_cast<uint32_t>(o.entry - sq_.head())].awaits_response = false;
     reads_.pop();
   }
   run_local_work();

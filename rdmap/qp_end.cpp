@@ -10,6 +10,12 @@ namespace ddpsock::rdmap {
 
 void Qp::complete(const SendEntry& e, WorkStatus status) {
   if (e.has_pin) stags_.unpin(e.read.sink_stag);
+  if (e.is_void) {
+    send_cq_.release();
+    return;
+  }
+  counters_.sends_completed.add(1);
+  if (status != WorkStatus::kOk) counters_.sends_failed.add(1);
   if (status == WorkStatus::kOk && !e.is_signalled) {
     send_cq_.release();
     return;
@@ -32,7 +38,6 @@ void Qp::retire() {
     }
     complete(e, e.status);
     sq_.pop();
-    ++sq_head_;
     --sq_next_;
   }
 }
@@ -71,6 +76,7 @@ void Qp::abandon_message() {
 }
 
 void Qp::flush_sends(bool is_forced) {
+  take_posted_sends();
   while (!sq_.is_empty()) {
     const SendEntry& e = sq_.front();
     const bool is_produced = e.stage == SendEntry::Stage::kProduced;
@@ -79,7 +85,6 @@ void Qp::flush_sends(bool is_forced) {
     const bool is_done = is_produced && !is_held && !e.awaits_response;
     complete(e, is_done ? e.status : WorkStatus::kFlushed);
     sq_.pop();
-    ++sq_head_;
     if (sq_next_ != 0) --sq_next_;
   }
 }
@@ -89,14 +94,22 @@ Completion Qp::receive_completion(uint64_t id) const {
   c.id = id;
   c.qp = attr_.number;
   c.kind = WorkKind::kReceive;
+  c.is_shared = shared_ != nullptr;
   return c;
 }
 
+void Qp::complete_receive(const Completion& c) {
+  counters_.receives_completed.add(1);
+  if (c.status != WorkStatus::kOk) counters_.receives_failed.add(1);
+  recv_cq_.push(c);
+}
+
 void Qp::flush_receives() {
+  queues_[RDMAP_QN_SEND].take_in();
   while (const std::optional<uint64_t> id = queues_[RDMAP_QN_SEND].take_back()) {
     Completion c = receive_completion(*id);
     c.status = WorkStatus::kFlushed;
-    recv_cq_.push(c);
+    complete_receive(c);
   }
 }
 
@@ -150,7 +163,7 @@ void Qp::close() {
 }
 
 bool Qp::is_drained() const {
-  return sq_.is_empty() && responses_.is_empty() && reads_.is_empty() && source_ == Source::kNone &&
+  return sq_.is_idle() && responses_.is_empty() && reads_.is_empty() && source_ == Source::kNone &&
          !is_rtr_pending_ && !is_nudge_pending_ && produced_ == sent_;
 }
 
@@ -183,6 +196,7 @@ void Qp::end(EndReason reason) {
 
 void Qp::on_llp_end(LlpEnd how) {
   if (state_ == QpState::kEnded) return;
+  take_posted();
   const bool is_waiting = !reads_.is_empty() || has_partial_receive() || has_unanswerable_work() ||
                           has_unsendable_work();
   if (how != LlpEnd::kFinBetween || !is_open() || is_waiting) {

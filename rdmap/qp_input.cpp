@@ -151,7 +151,9 @@ Result<Placement, TermCode> Qp::place_read_response(const ddp::TaggedHeader& h, 
     if (!read_fragments_.has_room_for(o.prefix, range)) {
       return fail_segment(TermCode::ddp(ddp::Error::kLocalCatastrophic));
     }
-    const auto where = stags_.access(h.stag, h.to, payload, kLocalWrite | kRemoteWrite, stream());
+    // The Read has a pin on its sink since it was posted.
+    const auto where =
+        stags_.access_pinned(h.stag, h.to, payload, kLocalWrite | kRemoteWrite, stream());
     if (!where) return fail_segment(TermCode::ddp(to_ddp(where.error())));
     if (novelty == ddp::Fragments::Novelty::kKnown) {
       s.is_duplicate = true;
@@ -164,6 +166,16 @@ Result<Placement, TermCode> Qp::place_read_response(const ddp::TaggedHeader& h, 
   }
   open_ = s;
   return out;
+}
+
+// The first segment of a message chooses its receive. Without one locate() says what is wrong.
+void Qp::take_shared(const ddp::UntaggedHeader& h) {
+  ddp::ReceiveQueue& queue = queues_[RDMAP_QN_SEND];
+  if (!queue.wants_buffer(h.msn)) return;
+  const auto taken = shared_->take();
+  if (!taken) return;
+  counters_.receives_posted.add_shared(1);
+  queue.assign(h.msn, taken->id, taken->buffer);
 }
 
 bool Qp::is_rtr_send(Opcode op, const ddp::UntaggedHeader& h, uint32_t payload) const {
@@ -195,6 +207,7 @@ Result<Placement, TermCode> Qp::place_untagged(const ddp::UntaggedView& view, ui
   }
 
   ddp::ReceiveQueue& queue = queues_[h.qn];
+  queue.take_in();
   const std::optional<ddp::RsvdUlp> known = queue.known_rsvd_ulp(h.msn);
   if (known && !is_same_message(*known, h.rsvd_ulp)) {
     return fail_segment(TermCode::operation(RDMAP_ECODE_UNEXPECTED_OPCODE));
@@ -202,6 +215,7 @@ Result<Placement, TermCode> Qp::place_untagged(const ddp::UntaggedView& view, ui
   if (const auto length = fixed_length(*op); length && uint64_t{h.mo} + payload > *length) {
     return fail_segment(TermCode::ddp(ddp::Error::kTooLong));
   }
+  if (shared_ != nullptr && h.qn == RDMAP_QN_SEND) take_shared(h);
   const auto where =
       queue.locate(h, payload, is_immediate(*op) ? ddp::Into::kAside : ddp::Into::kBuffer);
   if (!where) return fail_segment(TermCode::ddp(where.error()));
@@ -216,6 +230,7 @@ void Qp::segment_placed() {
   const OpenSegment s = *open_;
   open_.reset();
   if (s.pinned) stags_.unpin(*s.pinned);
+  count_received(s);
   if (!is_open()) {
     flush(false);
     return;
@@ -243,6 +258,14 @@ void Qp::segment_placed() {
   }
   is_rtr_awaited_ = false;
   if (!is_open()) flush(false);
+}
+
+void Qp::count_received(const OpenSegment& s) {
+  counters_.segments_received.add(1);
+  const bool is_data = s.kind == OpenSegment::Kind::kWrite ||
+                       s.kind == OpenSegment::Kind::kReadResponse ||
+                       (s.kind == OpenSegment::Kind::kUntagged && s.untagged.qn == RDMAP_QN_SEND);
+  if (is_data && !s.is_duplicate) counters_.bytes_received.add(s.payload_length);
 }
 
 void Qp::segment_spoilt() {

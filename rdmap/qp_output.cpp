@@ -52,7 +52,8 @@ Qp::Source Qp::choose() const {
   return has_response ? Source::kResponse : Source::kNone;
 }
 
-bool Qp::has_output() const {
+bool Qp::has_output() {
+  take_posted_sends();
   if (state_ == QpState::kTerminate) return is_terminate_pending_;
   return is_open() && may_send_ && choose() != Source::kNone;
 }
@@ -83,8 +84,18 @@ bool Qp::next_segment(uint32_t mulpdu, ddp::Segment& out) {
   }
   out = message_.next(mulpdu);
   ++produced_;
+  count_sent(out);
   if (message_.is_done()) finish_message();
   return true;
+}
+
+void Qp::count_sent(const ddp::Segment& s) {
+  counters_.segments_sent.add(1);
+  // Requests, answers to atomics and Terminates carry what RDMAP says to itself.
+  const Bytes h = s.header();
+  const bool is_data =
+      ddp::is_tagged(h[0]) || base::load_be32(&h[DDP_UNTAGGED_QN_OFFSET]) == RDMAP_QN_SEND;
+  if (is_data) counters_.bytes_sent.add(s.payload.total());
 }
 
 void Qp::start_rtr() {
@@ -129,7 +140,7 @@ void Qp::start_entry() {
 void Qp::expect_response(SendEntry& e) {
   Outstanding& o = reads_.push();
   o = Outstanding{};
-  o.entry = sq_head_ + sq_next_;
+  o.entry = sq_.head() + sq_next_;
   o.number = next_read_number_++;
   if (e.kind == WorkKind::kRead) {
     o.read = e.read;

@@ -1,27 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Posting: what is wrong with a work request is said before it is queued.
+// Posting: what is wrong with a work request is said before it is queued. Any thread is here, at
+// any time, until take_posted().
 #include <algorithm>
-#include <limits>
 
+#include "rdmap/check_ranges.h"
 #include "rdmap/qp.h"
 
 namespace ddpsock::rdmap {
 namespace {
-
-template <typename Range>
-Refusal check_ranges(std::span<const Range> ranges) {
-  uint64_t total = 0;
-  uint32_t count = 0;
-  for (const Range& r : ranges) {
-    total += r.size();
-    if (r.size() > std::numeric_limits<uint32_t>::max() ||
-        total > std::numeric_limits<uint32_t>::max()) {
-      return Refusal::kTooLong;
-    }
-    if (!r.empty()) ++count;
-  }
-  return count > ddp::kMaxSlices ? Refusal::kTooManySlices : Refusal::kNone;
-}
 
 Opcode send_opcode(const op::Send& s) {
   if (s.invalidate) return s.is_solicited ? Opcode::kSendSeInvalidate : Opcode::kSendInvalidate;
@@ -35,6 +21,7 @@ struct Overloaded : F... {
 
 }  // namespace
 
+// What is accepted has a pin on a Read's sink.
 Refusal Qp::check(const SendWr& wr) const {
   const auto payload = [&](std::span<const Bytes> ranges) {
     const Refusal r = check_ranges(ranges);
@@ -48,8 +35,9 @@ Refusal Qp::check(const SendWr& wr) const {
                         [&](const op::Read& r) {
                           if (start_.ord == 0) return Refusal::kNoReadsAllowed;
                           if (r.length == 0) return Refusal::kNone;
-                          const auto sink = stags_.access(r.sink_stag, r.sink_to, r.length,
-                                                          kLocalWrite | kRemoteWrite, stream());
+                          const auto sink =
+                              stags_.access_and_pin(r.sink_stag, r.sink_to, r.length,
+                                                    kLocalWrite | kRemoteWrite, stream());
                           return sink ? Refusal::kNone : Refusal::kBadSink;
                         },
                         [&](const op::FetchAdd&) { return atomic(); },
@@ -85,7 +73,6 @@ void Qp::fill_atomic(SendEntry& e, WorkKind kind, const AtomicRequest& request) 
 void Qp::fill(SendEntry& e, const SendWr& wr) {
   e = SendEntry{};
   e.id = wr.id;
-  e.stamp = ++stamp_;
   e.is_signalled = wr.is_signalled;
   e.has_fence = wr.has_fence;
   constexpr uint64_t kAllBits = ~uint64_t{0};
@@ -110,7 +97,6 @@ void Qp::fill(SendEntry& e, const SendWr& wr) {
                    e.length = r.length;
                    e.awaits_response = true;
                    e.has_pin = r.length != 0;
-                   if (e.has_pin) stags_.pin(r.sink_stag);
                  },
                  [&](const op::Immediate& i) {
                    e.kind = WorkKind::kImmediate;
@@ -141,34 +127,88 @@ void Qp::fill(SendEntry& e, const SendWr& wr) {
              wr.op);
 }
 
-Posted Qp::post_send(std::span<const SendWr> work) {
-  Posted out;
+// Gives up what check() has pinned.
+void Qp::drop(std::span<const SendWr> work) {
   for (const SendWr& wr : work) {
-    out.reason = state_ != QpState::kRts ? Refusal::kBadState
-                 : sq_.is_full()         ? Refusal::kQueueFull
-                                         : check(wr);
-    if (out.reason == Refusal::kNone && !send_cq_.reserve()) out.reason = Refusal::kCqFull;
-    if (out.reason != Refusal::kNone) break;
-    fill(sq_.push(), wr);
-    ++out.accepted;
+    const auto* read = std::get_if<op::Read>(&wr.op);
+    if (read != nullptr && read->length != 0) stags_.unpin(read->sink_stag);
   }
-  run_local_work();
+}
+
+Posted Qp::post_send(std::span<const SendWr> work) {
+  if (state_.load(std::memory_order_acquire) != QpState::kRts) return {0, Refusal::kBadState};
+  Posted out;
+  const size_t most = std::min<size_t>(work.size(), sq_.room());
+  uint32_t good = 0;
+  while (good < most && out.reason == Refusal::kNone) {
+    out.reason = check(work[good]);
+    if (out.reason == Refusal::kNone) ++good;
+  }
+  if (out.reason == Refusal::kNone && good < work.size()) out.reason = Refusal::kQueueFull;
+  const uint32_t slots = send_cq_.reserve(good);
+  if (slots < good) out.reason = Refusal::kCqFull;
+  const ddp::PostPlaces places = sq_.claim(slots);
+  if (places.count < slots) {
+    send_cq_.release(slots - places.count);
+    out.reason = Refusal::kQueueFull;
+  }
+  // Who ends the queue pair waits for those that came in time, and for no others.
+  const bool is_late = places.count != 0 && state_.load() == QpState::kEnded;
+  for (uint32_t i = 0; i < places.count; ++i) {
+    SendEntry& e = sq_.at(places, i);
+    fill(e, work[i]);
+    e.is_void = is_late;
+    sq_.publish(places, i);
+  }
+  drop(work.subspan(places.count, good - places.count));
+  if (is_late) return {0, Refusal::kBadState};
+  out.accepted = places.count;
+  counters_.sends_posted.add_shared(out.accepted);
   return out;
 }
 
 Posted Qp::post_recv(std::span<const RecvWr> work) {
+  const QpState state = state_.load(std::memory_order_acquire);
+  const bool may_post = state == QpState::kRts || state == QpState::kIdle;
+  if (!may_post || shared_ != nullptr) return {0, Refusal::kBadState};
   Posted out;
   ddp::ReceiveQueue& queue = queues_[RDMAP_QN_SEND];
-  for (const RecvWr& wr : work) {
-    out.reason = state_ != QpState::kRts && state_ != QpState::kIdle ? Refusal::kBadState
-                 : queue.posted() == queue.capacity()                ? Refusal::kQueueFull
-                                                                     : check_ranges(wr.buffer);
-    if (out.reason == Refusal::kNone && !recv_cq_.reserve()) out.reason = Refusal::kCqFull;
-    if (out.reason != Refusal::kNone) break;
-    queue.post(wr.id, ddp::ScatterList(wr.buffer));
-    ++out.accepted;
+  const size_t most = std::min<size_t>(work.size(), queue.room());
+  uint32_t good = 0;
+  while (good < most && out.reason == Refusal::kNone) {
+    out.reason = check_ranges(work[good].buffer);
+    if (out.reason == Refusal::kNone) ++good;
   }
+  if (out.reason == Refusal::kNone && good < work.size()) out.reason = Refusal::kQueueFull;
+  const uint32_t slots = recv_cq_.reserve(good);
+  if (slots < good) out.reason = Refusal::kCqFull;
+  const ddp::PostPlaces places = queue.claim(slots);
+  if (places.count < slots) out.reason = Refusal::kQueueFull;
+  const bool is_late = places.count != 0 && state_.load() == QpState::kEnded;
+  for (uint32_t i = 0; i < places.count; ++i) {
+    if (is_late) {
+      queue.fill_without_buffer(places, i);
+    } else {
+      queue.fill(places, i, work[i].id, ddp::ScatterList(work[i].buffer));
+    }
+  }
+  out.accepted = is_late ? 0 : places.count;
+  if (out.accepted < slots) recv_cq_.release(slots - out.accepted);
+  if (is_late) return {0, Refusal::kBadState};
+  counters_.receives_posted.add_shared(out.accepted);
   return out;
+}
+
+bool Qp::take_posted_sends() {
+  const uint32_t fresh = sq_.take_in();
+  for (uint32_t i = sq_.size() - fresh; i < sq_.size(); ++i) sq_[i].stamp = ++stamp_;
+  return fresh != 0;
+}
+
+void Qp::take_posted() {
+  if (take_posted_sends()) run_local_work();
+  queues_[RDMAP_QN_SEND].take_in();
+  if (state_ == QpState::kEnded || state_ == QpState::kTerminate) flush(false);
 }
 
 }  // namespace ddpsock::rdmap

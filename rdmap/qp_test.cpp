@@ -458,6 +458,41 @@ TEST(Qp, AReadPinsItsSinkAndAnAnswerItsSource) {
   EXPECT_TRUE(p.a.stags.deregister(ours));
 }
 
+TEST(Qp, DeregisteringTheSinkWaitsForTheRead) {
+  Pair p;
+  std::vector<uint8_t> remote = pattern(3000), local(3000);
+  const uint32_t theirs = p.b.reg(remote, kRemoteRead), ours = p.a.reg(local, kLocalWrite);
+  p.a.send({.id = 1, .op = op::Read{ours, 0, 3000, theirs, 0}});
+  EXPECT_EQ(p.a.stags.deregister(ours).error(), DeregisterError::kInUse);
+  EXPECT_EQ(p.a.send({.id = 2, .op = op::Read{ours, 0, 8, theirs, 0}}).reason, Refusal::kBadSink);
+  p.run(1000);
+  EXPECT_EQ(p.a.qp.state(), QpState::kRts);
+  const auto done = p.a.sends();
+  ASSERT_EQ(done.size(), 1u);
+  EXPECT_EQ(done[0].status, WorkStatus::kOk);
+  EXPECT_EQ(local, remote);
+  EXPECT_TRUE(p.a.stags.deregister(ours));
+}
+
+// Only the Read may: the peer's Writes to the region are new work.
+TEST(Qp, ASinkThatLeavesIsClosedToThePeer) {
+  Pair p;
+  std::vector<uint8_t> remote = pattern(8), local(8);
+  const uint32_t theirs = p.b.reg(remote, kRemoteRead), ours = p.a.reg(local, kRemoteWrite);
+  p.b.send({.op = op::Write{}});  // the way for a responder's is open
+  p.a.output();
+  p.a.send({.id = 1, .op = op::Read{ours, 0, 8, theirs, 0}});
+  EXPECT_EQ(p.a.stags.deregister(ours).error(), DeregisterError::kInUse);
+  for (const Ulpdu& u : p.a.output()) p.b.input(u);
+  const Bytes payload(remote);
+  p.b.send({.op = op::Write{.payload = {&payload, 1}, .stag = ours, .to = 0}});
+  std::optional<TermCode> error;
+  for (const Ulpdu& u : p.b.output()) {
+    if (const auto e = p.a.input(u)) error = e;
+  }
+  EXPECT_EQ(error, TermCode::ddp(ddp::Error::kInvalidStag));
+}
+
 TEST(Qp, Trap28AnAnswerComesBeforeALaterSend) {
   Pair p;
   std::vector<uint8_t> remote = pattern(64), local(64), in(10);

@@ -73,26 +73,46 @@ Result<uint32_t, RegisterError> StagTable::register_region(const MemoryRegion& r
   const uint32_t index = free_;
   Entry& e = entries_[index - 1];
   // An STag of this slot's last registration must not fit the next one.
-  const uint8_t key = random == e.key ? static_cast<uint8_t>(random + 1) : random;
+  const bool is_same = random == e.word.load(std::memory_order_relaxed).key;
+  const uint8_t key = is_same ? static_cast<uint8_t>(random + 1) : random;
   free_ = e.next_free;
-  e = Entry{region, 0, 0, key, true, true};
+  e.region = region;
+  e.word.store({.key = key, .is_registered = true, .is_usable = true}, std::memory_order_release);
   ++size_;
   return make_stag(index, key);
 }
 
-StagTable::Entry* StagTable::find(uint32_t stag) const {
+StagTable::Entry* StagTable::at(uint32_t stag) const {
   const uint32_t index = index_of(stag);
-  if (index == 0 || index > capacity_) return nullptr;
-  Entry& e = entries_[index - 1];
-  return e.is_registered && e.key == key_of(stag) ? &e : nullptr;
+  return index != 0 && index <= capacity_ ? &entries_[index - 1] : nullptr;
+}
+
+StagTable::Entry* StagTable::find(uint32_t stag) const {
+  Entry* e = at(stag);
+  if (!e) return nullptr;
+  const Word word = e->word.load(std::memory_order_acquire);
+  return word.is_registered && word.key == key_of(stag) ? e : nullptr;
+}
+
+template <typename Change>
+StagTable::Word StagTable::change(Entry& e, const Change& change) {
+  Word before = e.word.load(std::memory_order_relaxed), after;
+  do {
+    after = before;
+    change(after);
+  } while (!e.word.compare_exchange_weak(before, after, std::memory_order_acq_rel,
+                                         std::memory_order_relaxed));
+  return after;
 }
 
 Result<void, DeregisterError> StagTable::deregister(uint32_t stag) {
   Entry* e = find(stag);
   if (!e) return fail(DeregisterError::kUnknown);
-  e->is_usable = false;
-  if (e->pins != 0) return fail(DeregisterError::kInUse);
-  e->is_registered = false;
+  const Word left = change(*e, [](Word& word) {
+    word.is_leaving = true;
+    word.is_registered = word.pins != 0;
+  });
+  if (left.is_registered) return fail(DeregisterError::kInUse);
   e->region = MemoryRegion{};
   e->next_free = free_;
   free_ = index_of(stag);
@@ -107,10 +127,24 @@ bool StagTable::is_associated(const Entry& e, StreamId who) {
 Result<MutBytes, AccessError> StagTable::access(uint32_t stag, uint64_t to, uint32_t length,
                                                 Rights needed, StreamId who) const {
   const Entry* e = find(stag);
-  if (!e || !e->is_usable) return fail(AccessError::kInvalidStag);
-  if (!is_associated(*e, who)) return fail(AccessError::kNotAssociated);
-  if (!e->region.rights.has_any(needed)) return fail(AccessError::kRights);
-  const Result<MutBytes, ddp::Error> where = ddp::locate(e->region.buffer, to, length);
+  if (!e || !e->word.load(std::memory_order_relaxed).is_open_to_work())
+    return fail(AccessError::kInvalidStag);
+  return access(*e, to, length, needed, who);
+}
+
+Result<MutBytes, AccessError> StagTable::access_pinned(uint32_t stag, uint64_t to, uint32_t length,
+                                                       Rights needed, StreamId who) const {
+  const Entry* e = find(stag);
+  if (!e || !e->word.load(std::memory_order_relaxed).is_usable)
+    return fail(AccessError::kInvalidStag);
+  return access(*e, to, length, needed, who);
+}
+
+Result<MutBytes, AccessError> StagTable::access(const Entry& e, uint64_t to, uint32_t length,
+                                                Rights needed, StreamId who) {
+  if (!is_associated(e, who)) return fail(AccessError::kNotAssociated);
+  if (!e.region.rights.has_any(needed)) return fail(AccessError::kRights);
+  const Result<MutBytes, ddp::Error> where = ddp::locate(e.region.buffer, to, length);
   if (where) return *where;
   return fail(where.error() == ddp::Error::kToWrap ? AccessError::kWrap : AccessError::kBounds);
 }
@@ -118,20 +152,37 @@ Result<MutBytes, AccessError> StagTable::access(uint32_t stag, uint64_t to, uint
 void StagTable::pin(uint32_t stag) {
   Entry* e = find(stag);
   assert(e);
-  ++e->pins;
+  change(*e, [](Word& word) { ++word.pins; });
 }
 
 void StagTable::unpin(uint32_t stag) {
   Entry* e = find(stag);
-  assert(e && e->pins != 0);
-  --e->pins;
+  assert(e && e->word.load().pins != 0);
+  change(*e, [](Word& word) { --word.pins; });
+}
+
+// The region is looked at only once it cannot change any more.
+Result<MutBytes, AccessError> StagTable::access_and_pin(uint32_t stag, uint64_t to, uint32_t length,
+                                                        Rights needed, StreamId who) {
+  Entry* e = at(stag);
+  if (!e) return fail(AccessError::kInvalidStag);
+  bool is_open = false;
+  change(*e, [&](Word& word) {
+    is_open = word.is_open_to_work() && word.key == key_of(stag);
+    if (is_open) ++word.pins;
+  });
+  if (!is_open) return fail(AccessError::kInvalidStag);
+  const auto where = access(*e, to, length, needed, who);
+  if (!where) unpin(stag);
+  return where;
 }
 
 Result<void, AccessError> StagTable::invalidate(uint32_t stag, StreamId who) {
   Entry* e = find(stag);
-  if (!e || !e->is_usable) return fail(AccessError::kInvalidStag);
+  if (!e || !e->word.load(std::memory_order_relaxed).is_open_to_work())
+    return fail(AccessError::kInvalidStag);
   if (!is_associated(*e, who)) return fail(AccessError::kNotAssociated);
-  e->is_usable = false;
+  change(*e, [](Word& word) { word.is_usable = false; });
   return {};
 }
 

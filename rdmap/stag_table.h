@@ -4,11 +4,12 @@
 // to guess; a wrong guess costs the guesser its connection). The table never grows.
 //
 // Threads: none of this locks. Whoever owns the table holds one lock around every call into it and
-// into the queue pairs that use it. Only the copying of payload into places a queue pair has named
-// may happen outside the lock; pins make that safe.
+// into the queue pairs that use it, but for those that say otherwise. Only the copying of payload
+// into places a queue pair has named may happen outside the lock; pins make that safe.
 #ifndef DDPSOCK_RDMAP_STAG_TABLE_H_
 #define DDPSOCK_RDMAP_STAG_TABLE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -93,10 +94,19 @@ class StagTable {
   Result<MutBytes, AccessError> access(uint32_t stag, uint64_t to, uint32_t length, Rights needed,
                                        StreamId who) const;
 
+  // The same for work that pinned the region when it was accepted: also while deregister() waits
+  // for it. Not after an invalidation.
+  Result<MutBytes, AccessError> access_pinned(uint32_t stag, uint64_t to, uint32_t length,
+                                              Rights needed, StreamId who) const;
+
   // Keeps the region's memory registered although its STag may be invalidated meanwhile. Each pin
-  // is undone by one unpin with the same STag. REQUIRES: access() succeeded under the same lock.
+  // is undone by one unpin with the same STag, in any thread. REQUIRES: access() succeeded under
+  // the same lock.
   void pin(uint32_t stag);
   void unpin(uint32_t stag);
+  // access() and pin() in one, in any thread.
+  Result<MutBytes, AccessError> access_and_pin(uint32_t stag, uint64_t to, uint32_t length,
+                                               Rights needed, StreamId who);
 
   // Makes the STag unusable; pins keep the memory. Local and remote invalidation alike, and both
   // only for STags of the accessor's stream:
@@ -105,15 +115,28 @@ class StagTable {
   Result<void, AccessError> invalidate(uint32_t stag, StreamId who);
 
  private:
-  struct Entry {
-    MemoryRegion region;
-    uint32_t pins = 0;
-    uint32_t next_free = 0;
+  // What pinning depends on, in one word: key, flags, and the number of pins.
+  struct Word {
     uint8_t key = 0;
     bool is_registered = false;
-    bool is_usable = false;
+    bool is_usable = false;   // false: invalidated
+    bool is_leaving = false;  // deregister() waits for pins: no new work
+    uint32_t pins = 0;
+    bool is_open_to_work() const { return is_registered && is_usable && !is_leaving; }
   };
+  static_assert(sizeof(Word) == sizeof(uint64_t));
+  struct Entry {
+    std::atomic<Word> word{};
+    MemoryRegion region;  // written while it is not registered, and has no pins
+    uint32_t next_free = 0;
+  };
+  Entry* at(uint32_t stag) const;
   Entry* find(uint32_t stag) const;
+  // What it came to.
+  template <typename Change>
+  static Word change(Entry& e, const Change& change);
+  static Result<MutBytes, AccessError> access(const Entry& e, uint64_t to, uint32_t length,
+                                              Rights needed, StreamId who);
   static bool is_associated(const Entry& e, StreamId who);
 
   std::unique_ptr<Entry[]> entries_;  // entry i has STag index i + 1

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <set>
+#include <thread>
 
 namespace ddpsock::rdmap {
 namespace {
@@ -126,6 +128,62 @@ TEST(StagTable, APinnedRegionIsNotDeregisteredButClosedToNewWork) {
   EXPECT_TRUE(f.table.deregister(f.stag));
   EXPECT_EQ(f.table.deregister(f.stag).error(), DeregisterError::kUnknown);
   EXPECT_EQ(f.table.size(), 0u);
+}
+
+TEST(StagTable, AccessAndPinIsBothOrNeither) {
+  Fixture f;
+  const auto a = f.table.access_and_pin(f.stag, 0x1004, 8, kLocalWrite, kStream);
+  ASSERT_TRUE(a);
+  EXPECT_EQ(a->data(), f.memory.data() + 4);
+  EXPECT_EQ(f.table.access_and_pin(f.stag, 0x1004, 61, kLocalWrite, kStream).error(),
+            AccessError::kBounds);
+  EXPECT_EQ(f.table.access_and_pin(f.stag, 0x1004, 8, kLocalWrite, {3, 8}).error(),
+            AccessError::kNotAssociated);
+  EXPECT_EQ(f.table.access_and_pin(f.stag ^ 1, 0x1004, 8, kLocalWrite, kStream).error(),
+            AccessError::kInvalidStag);
+  EXPECT_EQ(f.table.access_and_pin(0, 0, 8, kLocalWrite, kStream).error(),
+            AccessError::kInvalidStag);
+  EXPECT_EQ(f.table.deregister(f.stag).error(), DeregisterError::kInUse);
+  EXPECT_EQ(f.table.access_and_pin(f.stag, 0x1004, 8, kLocalWrite, kStream).error(),
+            AccessError::kInvalidStag);
+  f.table.unpin(f.stag);
+  EXPECT_TRUE(f.table.deregister(f.stag));
+}
+
+// One thread registers and deregisters, which needs the owner's lock; others pin without it. What
+// is pinned is never taken away.
+TEST(StagTable, ThreadsPinWhileRegionsComeAndGo) {
+  StagTable table(2);
+  std::array<uint8_t, 64> first{}, second{};
+  std::atomic<uint32_t> stag = 0;
+  std::atomic<bool> is_done = false;
+  std::atomic<uint32_t> pinned = 0, refused = 0;
+  const auto pin = [&] {
+    while (!is_done) {
+      const uint32_t s = stag;
+      const auto where = table.access_and_pin(s, 0, 64, kLocalWrite, kStream);
+      if (!where) {
+        ++refused;
+        continue;
+      }
+      ++pinned;
+      ASSERT_TRUE(where->data() == first.data() || where->data() == second.data());
+      table.unpin(s);
+    }
+  };
+  {
+    std::jthread one(pin), other(pin);
+    for (int i = 0; i < 2000 || pinned < 100 || refused < 100; ++i) {
+      const MutBytes memory = i % 2 == 0 ? MutBytes(first) : MutBytes(second);
+      const auto made = table.register_region({{0, memory}, kAll, 7, kAnyQp});
+      ASSERT_TRUE(made);
+      stag = *made;
+      if (i % 16 == 0) std::this_thread::yield();
+      while (!table.deregister(*made)) std::this_thread::yield();
+    }
+    is_done = true;
+  }
+  EXPECT_EQ(table.size(), 0u);
 }
 
 TEST(StagTable, InvalidateActsOnceAndOnlyForItsStream) {

@@ -90,7 +90,7 @@ enum class Refusal : uint8_t {
   kNone,
   kQueueFull,       // poll completions and post again
   kCqFull,          // every completion slot is spoken for: poll, then post again
-  kBadState,        // not connected yet (sends), or ended
+  kBadState,        // not connected yet (sends), or ended; receives of one with a shared queue
   kTooManySlices,   // more than ddp::kMaxSlices
   kTooLong,         // 2^32 bytes or more, or inline above kMaxInline
   kBadSink,         // the Read sink's STag, bounds or rights
@@ -128,6 +128,7 @@ struct Completion {
   WorkStatus status = WorkStatus::kOk;
   uint32_t length = 0;  // kReceive: message bytes placed; others: bytes asked for
   bool is_solicited = false;
+  bool is_shared = false;                  // kReceive: was posted to a shared receive queue
   std::optional<uint64_t> immediate = {};  // kReceive of Immediate Data
   std::optional<uint32_t>
       invalidated_stag;   // kReceive of a Send with Invalidate: ours, now invalid

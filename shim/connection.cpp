@@ -33,28 +33,29 @@ Tcp tcp_state(int fd) {
   }
 }
 
-bool is_start_strict() {
-  const char* start = getenv("DDPSOCK_START");
-  return start != nullptr && strcmp(start, "strict") == 0;
+// What the environment says, one bit each.
+enum Setting : uint8_t { kRead = 1, kStartStrict = 2, kMayShareMemory = 4 };
+
+// Anything unknown is what it would be without it.
+uint8_t read_settings() {
+  const char* start = secure_getenv("DDPSOCK_START");
+  const char* engine = secure_getenv("DDPSOCK_ENGINE");
+  uint8_t settings = kRead;
+  if (start != nullptr && strcmp(start, "strict") == 0) settings |= kStartStrict;
+  if (engine == nullptr || strcmp(engine, "user") != 0) settings |= kMayShareMemory;
+  return settings;
 }
 
-// As ddprun has said; anything unknown is what it would be without it.
-bool may_share_memory_by_default() {
-  enum class Known : uint8_t { kNot, kYes, kNo };
-  static constinit std::atomic<Known> known{Known::kNot};
-  Known now = known.load(std::memory_order_relaxed);
-  if (now == Known::kNot) {
-    const char* engine = secure_getenv("DDPSOCK_ENGINE");
-    now = engine != nullptr && strcmp(engine, "shm") == 0 ? Known::kYes : Known::kNo;
-    known.store(now, std::memory_order_relaxed);
-  }
-  return now == Known::kYes;
+bool is_set(Setting setting) {
+  static constinit std::atomic<uint8_t> settings{0};
+  uint8_t now = settings.load(std::memory_order_relaxed);
+  if (now == 0) settings.store(now = read_settings(), std::memory_order_relaxed);
+  return (now & setting) != 0;
 }
 
-bool may_share_memory(const Socket& socket) {
-  const EngineChoice choice = socket.engine.load(std::memory_order_relaxed);
-  return choice == EngineChoice::kDefault ? may_share_memory_by_default()
-                                          : choice == EngineChoice::kShm;
+// Early: programs such as nginx replace their environment.
+[[gnu::constructor]] void read_settings_at_start() {
+  is_set(kRead);
 }
 
 int int_option(int fd, int level, int name, int otherwise) {
@@ -109,6 +110,11 @@ int ask_last_word(Socket& socket, int fd, bool wait) {
 
 }  // namespace
 
+bool may_share_memory(const Socket& socket) {
+  const EngineChoice choice = socket.engine.load(std::memory_order_relaxed);
+  return choice == EngineChoice::kDefault ? is_set(kMayShareMemory) : choice != EngineChoice::kUser;
+}
+
 const char* engine_asked_for(const Socket& socket) {
   return may_share_memory(socket) ? "shm" : "user";
 }
@@ -125,9 +131,10 @@ bool open_stream(Socket& socket, int fd, engine::Role role, engine::Peer peer, P
   const engine::StreamAttr attr{
       .role = role,
       .peer = peer,
-      .is_strict = is_start_strict(),
+      .is_strict = is_set(kStartStrict),
       .may_share_memory = may_share_memory(socket),
       .wants_crc = socket.wants_crc.load(std::memory_order_relaxed),
+      .verdict = socket.reason.load(std::memory_order_relaxed),
   };
   const Result<engine::Stream*> stream = engine::user_stream_engine().open(fd, attr);
   if (stream) {
@@ -167,7 +174,12 @@ void make_plain(Socket& socket, int fd, const char* reason) {
   socket.reason.store(reason, std::memory_order_relaxed);
   socket.mode.store(Mode::kPlain, std::memory_order_relaxed);
   socket.phase.store(Phase::kPlain, std::memory_order_release);
-  log_connection("fallback", fd, "plain", "", reason);
+  report_plain("fallback", fd, reason);
+}
+
+void report_plain(const char* event, int fd, const char* reason) {
+  engine::user_stream_engine().note_plain(reason);
+  log_connection(event, fd, "plain", "", reason);
 }
 
 }  // namespace ddpsock::shim

@@ -17,6 +17,9 @@ bool is_tcp_socket(int fd);
 [[nodiscard]] bool open_stream(Socket& socket, int fd, engine::Role role, engine::Peer peer,
                                Phase phase);
 
+// Whether the connection may lie in shared memory, as far as program and environment are concerned.
+bool may_share_memory(const Socket& socket);
+
 // Says which engine a connection is opened with: "auto" where shared memory may serve, else "user".
 const char* engine_asked_for(const Socket& socket);
 
@@ -28,6 +31,9 @@ int complete_connect(SocketUse& use, int fd, bool wait);
 
 // The connection is plain TCP from now on; its stream goes when no call uses it any more.
 void make_plain(Socket& socket, int fd, const char* reason);
+
+// Tells the log and the statistics that a connection is plain TCP, and why (static text).
+void report_plain(const char* event, int fd, const char* reason);
 
 }  // namespace ddpsock::shim
 

@@ -11,6 +11,7 @@
 #include "ddpsock/ddpsock.h"
 #include "shim/connection.h"
 #include "shim/log.h"
+#include "shim/message_socket.h"
 #include "shim/real.h"
 
 namespace ddpsock::shim {
@@ -28,6 +29,10 @@ int copy_out(const void* answer, size_t size, void* value, socklen_t* length) {
   memcpy(value, answer, room);
   *length = static_cast<socklen_t>(room);
   return 0;
+}
+
+bool is_open(int fd) {
+  return is_ours(fd) || real.fcntl(fd, F_GETFD) >= 0;
 }
 
 bool is_connected(int fd) {
@@ -59,6 +64,20 @@ std::optional<engine::Role> role_of(int fd, int role) {
       break;
   }
   return std::nullopt;
+}
+
+int enter_message_mode(int fd, int role_wanted) {
+  if (!ensure_entry(fd)) return fail(ENOBUFS);
+  SocketUse use(fd);
+  if (!use) return fail(EBADF);
+  if (has_live_stream(use.phase())) return fail(EALREADY);
+  const bool is_upgrade = is_connected(fd);
+  const std::optional<engine::Role> role = role_of(fd, role_wanted);
+  if (is_upgrade && !role) return fail(EDESTADDRREQ);
+  if (use.phase() == Phase::kListening) forget_listener(fd);
+  const int error = is_upgrade ? upgrade_to_messages(use, fd, *role) : wish_messages(use, fd);
+  if (error == 0 && is_listening(fd)) listen_for_messages(*use, fd);
+  return error == 0 ? 0 : fail(error);
 }
 
 // Both sides have agreed by the program's own protocol that what follows is MPA.
@@ -114,9 +133,14 @@ int set_mode(int fd, const void* value, socklen_t length) {
   if (length < sizeof(int)) return fail(EINVAL);
   memcpy(&wanted, value, length >= sizeof(ddp_mode) ? sizeof(ddp_mode) : sizeof(int));
   if (wanted.role < DDP_ROLE_AUTO || wanted.role > DDP_ROLE_RESPONDER) return fail(EINVAL);
-  if (wanted.mode == DDP_MODE_MESSAGE) return fail(EOPNOTSUPP);
-  if (wanted.mode != DDP_MODE_OFF && wanted.mode != DDP_MODE_STREAM) return fail(EINVAL);
+  if (wanted.mode < DDP_MODE_OFF || wanted.mode > DDP_MODE_MESSAGE) return fail(EINVAL);
   if (!is_tcp_socket(fd)) return fail(EOPNOTSUPP);
+  if (wanted.mode == DDP_MODE_MESSAGE) return enter_message_mode(fd, wanted.role);
+  if (const SocketUse use(fd); use && use.phase() == Phase::kMessage) {
+    const int error = leave_message_mode(use, fd);
+    if (error != 0) return fail(error);
+    if (is_connected(fd) && wanted.mode == DDP_MODE_OFF) return 0;
+  }
   if (is_connected(fd))
     return wanted.mode == DDP_MODE_OFF ? downgrade(fd) : upgrade(fd, wanted.role);
   return set_wish(fd, wanted.mode == DDP_MODE_OFF ? Wish::kOff : Wish::kStream);
@@ -153,6 +177,8 @@ int set_crc(int fd, const void* value, socklen_t length) {
   if (is_ours(fd)) {
     const SocketUse use(fd);
     if (use && has_live_stream(use.phase())) return fail(EISCONN);
+    if (message::Connection* c = use ? message_connection(use) : nullptr; c != nullptr)
+      if (!c->set_crc(wants_crc != 0)) return fail(EISCONN);
   }
   if (!ensure_entry(fd)) return fail(ENOBUFS);
   const SocketUse use(fd);
@@ -196,8 +222,14 @@ int get_status(int fd, void* value, socklen_t* length) {
       const char* kept = use->reason.load(std::memory_order_relaxed);
       if (*kept != '\0') reason = kept;
       strncpy(status.reason, reason, sizeof(status.reason) - 1);
+      if (const message::Connection* c = message_connection(use); c != nullptr) {
+        if (!describe_messages(*c, status)) return fail(ENOTCONN);
+        return copy_out(&status, sizeof(status), value, length);
+      }
       has_stream = use.phase() == Phase::kStream;
       if (has_stream) describe_stream(*use, *use->stream.load(std::memory_order_acquire), status);
+      if (const message::Connection* c = begun_operations(use); c != nullptr)
+        describe_operations(*c, status);
     }
   }
   if (!has_stream) {
@@ -214,6 +246,7 @@ int get_mode(int fd, void* value, socklen_t* length) {
   int mode = DDP_MODE_OFF;
   if (is_ours(fd)) {
     const SocketUse use(fd);
+    if (use && use.phase() == Phase::kMessage) mode = DDP_MODE_MESSAGE;
     const bool is_pending =
         use && (use.phase() == Phase::kIdle || use.phase() == Phase::kListening);
     if (is_pending ? use->wish.load(std::memory_order_relaxed) == Wish::kStream
@@ -228,6 +261,8 @@ int get_engine(int fd, void* value, socklen_t* length) {
   char name[kEngineNameBytes] = {};
   if (is_ours(fd)) {
     const SocketUse use(fd);
+    const message::Connection* c = use ? message_connection(use) : nullptr;
+    if (c != nullptr && c->is_begun()) strncpy(name, c->status().engine, sizeof(name) - 1);
     if (use && has_live_stream(use.phase()))
       strncpy(name, use->stream.load(std::memory_order_acquire)->status().engine, sizeof(name) - 1);
   }
@@ -247,6 +282,7 @@ int get_crc(int fd, void* value, socklen_t* length) {
 }  // namespace
 
 int get_ddp_option(int fd, int name, void* value, socklen_t* length) {
+  if (!is_open(fd)) return fail(EBADF);
   if (value == nullptr || length == nullptr) return fail(EFAULT);
   switch (name) {
     case DDP_MODE:
@@ -258,11 +294,12 @@ int get_ddp_option(int fd, int name, void* value, socklen_t* length) {
     case DDP_CRC:
       return get_crc(fd, value, length);
     default:
-      return fail(ENOPROTOOPT);
+      return get_message_option(fd, name, value, length);
   }
 }
 
 int set_ddp_option(int fd, int name, const void* value, socklen_t length) {
+  if (!is_open(fd)) return fail(EBADF);
   if (value == nullptr) return fail(EFAULT);
   switch (name) {
     case DDP_MODE:
@@ -272,7 +309,7 @@ int set_ddp_option(int fd, int name, const void* value, socklen_t length) {
     case DDP_CRC:
       return set_crc(fd, value, length);
     default:
-      return fail(ENOPROTOOPT);
+      return set_message_option(fd, name, value, length);
   }
 }
 

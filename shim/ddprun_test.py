@@ -158,7 +158,8 @@ class DdprunTest(unittest.TestCase):
         self.assertEqual(ddprun(*ask, "--address", "10.1.1.1", "sh").stdout,
                          f"program   {shutil.which('sh')}: covered\n"
                          f"rule      {rules}:1: require, without CRC if the peer agrees\n"
-                         "verdict   DDP; an error (EPROTO) for clients that do not speak it\n")
+                         "verdict   DDP; an error (EPROTO) for clients that do not speak it\n"
+                         "note      in DDPMODE it cannot be passed on by SCM_RIGHTS: EOPNOTSUPP\n")
         self.assertIn("no rule matches; the default: prefer", ddprun(*ask, "--address", "11.1.1.1", "sh").stdout)
         self.assertEqual(ddprun("--explain", "sh").returncode, 125)
         self.assertEqual(ddprun(*ask, "--address", "localhost", "sh").returncode, 125)

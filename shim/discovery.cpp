@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <optional>
 
 #include "shim/inet_diag.h"
@@ -44,8 +45,19 @@ std::optional<uid_t> owner_of(int fd) {
   return st.st_uid;
 }
 
-SocketKey key_of(int fd) {
-  return {.netns = netns_cookie(fd), .cookie = socket_cookie(fd)};
+// Cookies count up from 1; so far no host comes.
+constexpr uint64_t kMessages = uint64_t{1} << 63;
+
+uint64_t marked(uint64_t cookie, Talk talk) {
+  return talk == Talk::kMessages ? cookie | kMessages : cookie;
+}
+uint64_t unmarked(uint64_t cookie) {
+  return cookie & ~kMessages;
+}
+
+SocketKey key_of(int fd, Talk talk = Talk::kStream) {
+  const SocketKey key{.netns = netns_cookie(fd), .cookie = socket_cookie(fd)};
+  return {key.netns, key.cookie == 0 ? 0 : marked(key.cookie, talk)};
 }
 
 bool is_valid(const SocketKey& key) {
@@ -75,8 +87,10 @@ bool is_here_and_routable(int fd, const Address& server) {
 // before.
 enum class Since : uint8_t { kNow, kEver };
 
-std::optional<Entry> registered(const KernelSocket& listener, uint64_t netns, Since since) {
-  const Lookup found = look_up(listener.uid, {.netns = netns, .cookie = listener.cookie});
+std::optional<Entry> registered(const KernelSocket& listener, uint64_t netns, Since since,
+                                Talk talk) {
+  const Lookup found =
+      look_up(listener.uid, {.netns = netns, .cookie = marked(listener.cookie, talk)});
   if (found.outcome != Lookup::Outcome::kFound || found.entry.kind != Kind::kListener)
     return std::nullopt;
   if (since == Since::kNow && found.entry.is_retired) return std::nullopt;
@@ -89,6 +103,7 @@ struct ListenerCensus {
   const Address& server;
   uint64_t netns;
   Since since;
+  Talk talk;
   bool is_any_exact_unbound = false, is_any_exact = false, is_any_wildcard = false;
   bool is_exact_unregistered = false, is_wildcard_unregistered = false;
 
@@ -97,7 +112,7 @@ struct ListenerCensus {
     const bool is_wildcard = s.local.is_wildcard() &&
                              (server.is_v4() ? s.local.is_v4() || !s.is_v6_only : !s.local.is_v4());
     if (!is_exact && !is_wildcard) return;
-    const bool is_missing = !registered(s, netns, since);
+    const bool is_missing = !registered(s, netns, since, talk);
     (is_exact ? is_any_exact : is_any_wildcard) = true;
     (is_exact ? is_exact_unregistered : is_wildcard_unregistered) |= is_missing;
     is_any_exact_unbound |= is_exact && !s.is_bound_to_device();
@@ -111,8 +126,8 @@ struct ListenerCensus {
   }
 };
 
-Listening take_census(InetDiag& diag, const Address& server, Since since) {
-  ListenerCensus census{.server = server, .netns = diag.netns(), .since = since};
+Listening take_census(InetDiag& diag, const Address& server, Since since, Talk talk) {
+  ListenerCensus census{.server = server, .netns = diag.netns(), .since = since, .talk = talk};
   const auto count = [](void* context, const KernelSocket& s) {
     static_cast<ListenerCensus*>(context)->count(s);
   };
@@ -120,12 +135,12 @@ Listening take_census(InetDiag& diag, const Address& server, Since since) {
   return census.verdict();
 }
 
-Listening judge_listening(InetDiag& diag, const Address& server, Since since) {
+Listening judge_listening(InetDiag& diag, const Address& server, Since since, Talk talk) {
   const auto listener = diag.find_listener(server);
   if (!listener) return listener.error() == Errno{ENOENT} ? Listening::kNone : Listening::kUnknown;
-  const auto entry = registered(*listener, diag.netns(), since);
+  const auto entry = registered(*listener, diag.netns(), since, talk);
   if (!entry) return Listening::kUnregistered;
-  return entry->is_alone ? Listening::kRegistered : take_census(diag, server, since);
+  return entry->is_alone ? Listening::kRegistered : take_census(diag, server, since, talk);
 }
 
 bool is_process_dead(uint32_t pid) {
@@ -149,9 +164,9 @@ bool is_entry_gone(void* context, const Entry& entry) {
   if (entry.kind == Kind::kConnection) {
     if (entry.local.port == 0) return is_unfinished_for_good(entry);
     const auto found = diag.find_connection(entry.local, entry.remote);
-    return found ? found->cookie != entry.key.cookie : found.error() == Errno{ENOENT};
+    return found ? found->cookie != unmarked(entry.key.cookie) : found.error() == Errno{ENOENT};
   }
-  CookieSearch search{entry.key.cookie};
+  CookieSearch search{unmarked(entry.key.cookie)};
   const auto compare = [](void* to, const KernelSocket& s) {
     auto* wanted = static_cast<CookieSearch*>(to);
     wanted->is_found |= s.cookie == wanted->cookie;
@@ -159,9 +174,9 @@ bool is_entry_gone(void* context, const Entry& entry) {
   return diag.visit_listeners(entry.local, compare, &search) && !search.is_found;
 }
 
-Publication publish(int fd, Entry entry) {
+Publication publish(int fd, Entry entry, Talk talk) {
   const auto owner = owner_of(fd);
-  entry.key = key_of(fd);
+  entry.key = key_of(fd, talk);
   entry.pid = static_cast<uint32_t>(getpid());
   entry.made_at = boot_seconds();
   if (!owner || !is_valid(entry.key)) return Publication::kNoRegistry;
@@ -171,6 +186,12 @@ Publication publish(int fd, Entry entry) {
   if (registry->publish(entry, never, nullptr)) return Publication::kDone;
   InetDiag diag;
   return registry->publish(entry, is_entry_gone, &diag) ? Publication::kDone : Publication::kFull;
+}
+
+void forget(int fd, Talk talk) {
+  const auto owner = owner_of(fd);
+  auto registry = owner ? mapped_registry(*owner) : std::nullopt;
+  if (registry) registry->withdraw(key_of(fd, talk));
 }
 
 // A client that doubts says within moments what it decided; one that died doubting sends nothing.
@@ -198,29 +219,28 @@ struct Peering {
 // there are not registered now, somebody took the port over between our question and the connect.
 // One that was accepted already was taken from those we asked about: nothing else had the time.
 bool is_taken_over(InetDiag& diag, const KernelSocket& peer, const Address& server) {
-  return !peer.has_inode && judge_listening(diag, server, Since::kEver) == Listening::kUnregistered;
+  return !peer.has_inode &&
+         judge_listening(diag, server, Since::kEver, Talk::kStream) == Listening::kUnregistered;
 }
 
 }  // namespace
 
-Listening find_listening(int fd, const Address& server) {
+Listening find_listening(int fd, const Address& server, Talk talk) {
   InetDiag diag;
   if (!is_same_namespace(diag, key_of(fd))) return Listening::kUnknown;
   if (!is_here_and_routable(fd, server)) return Listening::kUnknown;
-  return judge_listening(diag, destination(server), Since::kNow);
+  return judge_listening(diag, destination(server), Since::kNow, talk);
 }
 
 Publication publish_client(int fd, bool wants_crc) {
   Entry entry;
   entry.kind = Kind::kConnection;
   entry.wants_crc = wants_crc;
-  return publish(fd, entry);
+  return publish(fd, entry, Talk::kStream);
 }
 
 void forget_client(int fd) {
-  const auto owner = owner_of(fd);
-  auto registry = owner ? mapped_registry(*owner) : std::nullopt;
-  if (registry) registry->withdraw(key_of(fd));
+  forget(fd, Talk::kStream);
 }
 
 Confirmation confirm_client(int fd) {
@@ -257,7 +277,7 @@ Confirmation confirm_client(int fd) {
   return Confirmation::kWithdrawn;
 }
 
-void publish_listener(int fd, bool wants_crc) {
+void publish_listener(int fd, bool wants_crc, Talk talk) {
   const auto bound = local_address(fd);
   if (!bound) return;
   Entry entry;
@@ -265,14 +285,14 @@ void publish_listener(int fd, bool wants_crc) {
   entry.wants_crc = wants_crc;
   entry.is_alone = int_option(fd, SO_REUSEPORT) == 0;
   entry.local = *bound;
-  publish(fd, entry);
+  publish(fd, entry, talk);
 }
 
-void withdraw_listener(int fd) {
+void withdraw_listener(int fd, Talk talk) {
   const auto owner = owner_of(fd);
   auto registry = owner ? mapped_registry(*owner) : std::nullopt;
   if (!registry) return;
-  const auto entry = registry->find(key_of(fd));
+  const auto entry = registry->find(key_of(fd, talk));
   // A forked child that closes its copy does not speak for the parent.
   if (!entry || entry->pid != static_cast<uint32_t>(getpid())) return;
   Entry retired = *entry;
@@ -288,22 +308,65 @@ bool is_listener_published(int fd) {
   return found.outcome == Lookup::Outcome::kFound && found.entry.kind == Kind::kListener;
 }
 
-Client find_client(int fd) {
+namespace {
+
+// The socket that connected to the accepted `fd`, if a process of this host holds it.
+struct Connecting {
+  uid_t owner;
+  SocketKey key;
+};
+std::optional<Connecting> find_connecting(int fd) {
   const auto local = local_address(fd), remote = peer_address(fd);
-  if (!local || !remote) return Client::kUnknown;
+  if (!local || !remote) return std::nullopt;
   InetDiag diag;
   const uint64_t netns = netns_cookie(fd);
-  if (netns == 0 || diag.netns() != netns) return Client::kUnknown;
+  if (netns == 0 || diag.netns() != netns) return std::nullopt;
   const auto client = Peering{*local, *remote}.find(diag);
   // A client that has closed already has said all it will: its bytes tell, and it waits for none.
-  if (!client || !client->has_inode) return Client::kUnknown;
-  const SocketKey key{.netns = netns, .cookie = client->cookie};
-  const Lookup found = look_up_decided(client->uid, key);
+  if (!client || !client->has_inode) return std::nullopt;
+  return Connecting{client->uid, {.netns = netns, .cookie = client->cookie}};
+}
+
+}  // namespace
+
+Client find_client(int fd) {
+  const auto client = find_connecting(fd);
+  if (!client) return Client::kUnknown;
+  const Lookup found = look_up_decided(client->owner, client->key);
   if (found.outcome == Lookup::Outcome::kOutOfSight) return Client::kUnknown;
   if (found.outcome == Lookup::Outcome::kAbsent || found.entry.kind != Kind::kConnection)
     return Client::kUnpublished;
-  if (auto registry = mapped_registry(client->uid)) registry->withdraw(key);
+  if (auto registry = mapped_registry(client->owner)) registry->withdraw(client->key);
   return Client::kPublished;
+}
+
+SocketKey client_key(int fd) {
+  return key_of(fd);
+}
+
+Publication publish_memory_client(int fd, int memory_fd) {
+  Entry entry;
+  entry.kind = Kind::kConnection;
+  const auto number = static_cast<uint32_t>(memory_fd);
+  std::memcpy(entry.local.bytes.data(), &number, sizeof number);
+  return publish(fd, entry, Talk::kMessages);
+}
+
+void forget_memory_client(int fd) {
+  forget(fd, Talk::kMessages);
+}
+
+std::optional<MemoryClient> find_memory_client(int fd) {
+  const auto client = find_connecting(fd);
+  if (!client) return std::nullopt;
+  const SocketKey key{client->key.netns, marked(client->key.cookie, Talk::kMessages)};
+  const Lookup found = look_up(client->owner, key);
+  if (found.outcome != Lookup::Outcome::kFound || found.entry.kind != Kind::kConnection)
+    return std::nullopt;
+  if (auto registry = mapped_registry(client->owner)) registry->withdraw(key);
+  MemoryClient named{.pid = found.entry.pid, .memory_fd = 0, .socket = client->key};
+  std::memcpy(&named.memory_fd, found.entry.local.bytes.data(), sizeof named.memory_fd);
+  return named;
 }
 
 }  // namespace ddpsock::shim

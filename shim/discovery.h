@@ -6,10 +6,16 @@
 #define DDPSOCK_SHIM_DISCOVERY_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "shim/address.h"
+#include "shim/registry_table.h"
 
 namespace ddpsock::shim {
+
+// What two sockets say to each other once connected. The registry keeps the two apart: a socket
+// that has given its word for the one has said nothing about the other.
+enum class Talk : uint8_t { kStream, kMessages };
 
 enum class Listening : uint8_t {
   kRegistered,    // every listener that could take the connection is in the registry
@@ -19,7 +25,7 @@ enum class Listening : uint8_t {
 };
 
 // Who would take a connection from `fd` to `server`?
-Listening find_listening(int fd, const Address& server);
+Listening find_listening(int fd, const Address& server, Talk talk);
 
 enum class Publication : uint8_t { kDone, kNoRegistry, kFull };
 
@@ -38,8 +44,8 @@ enum class Confirmation : uint8_t {
 Confirmation confirm_client(int fd);
 
 // Registers a listener; no word to the caller, as nothing depends on it.
-void publish_listener(int fd, bool wants_crc);
-void withdraw_listener(int fd);
+void publish_listener(int fd, bool wants_crc, Talk talk);
+void withdraw_listener(int fd, Talk talk);
 bool is_listener_published(int fd);
 
 enum class Client : uint8_t {
@@ -50,6 +56,19 @@ enum class Client : uint8_t {
 
 // Who connected to the accepted socket `fd`? A publication is used up by asking.
 Client find_client(int fd);
+
+// The same in message mode, where a client publishes beside its word the descriptor by which it has
+// the memory that it offers.
+struct MemoryClient {
+  uint32_t pid = 0;
+  uint32_t memory_fd = 0;
+  SocketKey socket;
+};
+// What the kernel calls `fd`. REQUIRES: find_listening() could ask about it.
+SocketKey client_key(int fd);
+Publication publish_memory_client(int fd, int memory_fd);
+void forget_memory_client(int fd);
+std::optional<MemoryClient> find_memory_client(int fd);
 
 }  // namespace ddpsock::shim
 

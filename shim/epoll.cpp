@@ -2,6 +2,7 @@
 // The epoll family: the kernel's, corrected where readiness.h says and epoll_watch.h knows how.
 #include <errno.h>
 
+#include "base/effort.h"
 #include "shim/calls.h"
 #include "shim/epoll_watch.h"
 #include "shim/fd_table.h"
@@ -17,6 +18,7 @@ constexpr uint32_t kReadable = EPOLLIN | EPOLLRDNORM;
 constexpr uint32_t kEnded = EPOLLERR | EPOLLHUP;
 
 int created(int set) {
+  engine::user_stream_engine().note_edges();
   if (set >= 0 && is_any_ours()) {
     drop_stale_fd(set);
     if (is_any_watched()) forget_watches_in(set);
@@ -64,6 +66,7 @@ int wait_beside_memory(WatchedSet& watched, epoll_event* events, int room,
     if (own == room || (own > 0 && !watched.is_kernel_due())) return own;
     if (own == 0 && may_sleep && !watched.settle()) continue;
     WatchedSet::tell_kernel();
+    if (own == 0 && may_sleep) ++base::effort.waits;
     const int answer = wait(events + own, room - own, own > 0 ? now : deadline);
     if (answer < 0) return own > 0 ? own : answer;
     const int all = watched.merge(events, own, events + own, answer);
@@ -107,6 +110,7 @@ int own_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
     return 0;
   const int result = real.epoll_ctl(set, operation, fd, event);
   if (result != 0 || !is_ours(fd)) return result;
+  engine::user_stream_engine().note_edges();  // also of sets that this process has inherited
   if (operation != EPOLL_CTL_DEL) {
     WatchedSet::watch(set, fd, *event);
   } else if (is_any_set_watched()) {

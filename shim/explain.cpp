@@ -56,7 +56,10 @@ std::string explain(const Question& q) {
          fmt::format("rule      {}: {}{}\n", rule, to_text(d.action),
                      d.wants_crc ? "" : ", without CRC if the peer agrees") +
          fmt::format("verdict   {}\n", is_reached ? meaning(q.role, d.action)
-                                                  : "plain TCP: the library cannot reach it");
+                                                  : "plain TCP: the library cannot reach it") +
+         (is_reached && d.action != Action::kOff
+              ? "note      in DDPMODE it cannot be passed on by SCM_RIGHTS: EOPNOTSUPP\n"
+              : "");
 }
 
 }  // namespace ddpsock::shim

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/process.h"
+#include "message/handle.h"
 #include "shim/epoll_watch.h"
 #include "shim/memory_watch.h"
 
@@ -64,13 +65,28 @@ void raise_slots_end(unsigned fd) {
   }
 }
 
+// Gives up a descriptor in message mode. With the last one the connection ends before the number
+// can be another's, whatever calls still run; it is kept from being retired meanwhile.
+void replace_message(Socket& socket, int fd) {
+  const uint32_t generation = base::process_generation();
+  const bool is_kept = socket.references.try_begin_call();
+  References::Left left = socket.references.drop_fd();
+  if (left.fds == 0) socket.message.load(std::memory_order_acquire)->close();
+  if (is_kept) left = socket.references.end_call(generation);
+  if (left.is_none()) retire_socket(socket, fd);
+}
+
 // Takes what is in the slot of `fd` out, or replaces it, and gives up the reference it was.
 void replace(FdSlot* table, int fd, Socket* next) {
   Socket* old = table[fd].exchange(next, std::memory_order_acq_rel);
   if (old == nullptr) return;
   if (is_any_watched()) forget_watches_of(fd);
   WatchedSet::forget_fd(fd);
-  if (old->references.drop_fd().is_none()) retire_socket(*old, fd);
+  if (old->message.load(std::memory_order_acquire) != nullptr) {
+    replace_message(*old, fd);
+  } else if (old->references.drop_fd().is_none()) {
+    retire_socket(*old, fd);
+  }
 }
 
 // Texts that hints refer to by number, 1-based.

@@ -70,7 +70,7 @@ engine::Io send_file(engine::Stream& stream, int fd, int in, off_t& position, si
 
 bool is_stream(int fd) {
   const SocketUse use(fd);
-  return use && has_live_stream(use.phase());
+  return use && (has_live_stream(use.phase()) || use.phase() == Phase::kMessage);
 }
 
 }  // namespace

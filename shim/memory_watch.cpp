@@ -2,9 +2,13 @@
 #include "shim/memory_watch.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 
 #include "base/clock.h"
 #include "base/process.h"
@@ -31,8 +35,19 @@ constexpr Duration kSettling = Duration::from_us(2);
 constexpr Duration kMostStale = Duration::from_ms(1);
 constexpr uint32_t kReadable = EPOLLIN | EPOLLRDNORM;
 constexpr uint32_t kWritable = EPOLLOUT | EPOLLWRNORM;
+constexpr uint32_t kEnded = EPOLLERR | EPOLLHUP | EPOLLRDHUP;
 
 alignas(WatchedSet) constinit std::array<WatchedSet, kMostSets> sets{};
+
+// Nobody tells us that a set was closed.
+bool is_epoll_set(int fd) {
+  char path[32], name[32];
+  snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+  const int saved_errno = errno;
+  const ssize_t n = readlink(path, name, sizeof name);
+  errno = saved_errno;
+  return n > 0 && std::string_view(name, static_cast<size_t>(n)) == "anon_inode:[eventpoll]";
+}
 
 // Runs `f(Stream&)` if `fd` is a stream in DDPMODE.
 template <typename F>
@@ -60,13 +75,19 @@ WatchedSet* WatchedSet::find(int set) {
 }
 
 WatchedSet* WatchedSet::claim(int set) {
-  for (WatchedSet& s : sets) {
-    int free = 0;
-    if (!s.set_.compare_exchange_strong(free, set + 1)) continue;
-    watched_sets.fetch_add(1, std::memory_order_acq_rel);
-    return &s;
+  for (bool has_swept = false;; has_swept = true) {
+    for (WatchedSet& s : sets) {
+      int free = 0;
+      if (!s.set_.compare_exchange_strong(free, set + 1)) continue;
+      watched_sets.fetch_add(1, std::memory_order_acq_rel);
+      return &s;
+    }
+    if (has_swept) return nullptr;
+    for (const WatchedSet& s : sets)
+      if (const int other = s.set_.load(std::memory_order_acquire) - 1;
+          other >= 0 && !is_epoll_set(other))
+        forget_set(other);
   }
-  return nullptr;
 }
 
 WatchedSet::Watch* WatchedSet::find_fd(int fd) {
@@ -357,41 +378,56 @@ bool WatchedSet::settle() {
   return !has_bytes;
 }
 
-// Reported for a bell that lies unread, and for nothing else as far as anyone can see.
-bool WatchedSet::is_stale(const epoll_event& event) {
-  if ((event.events & ~kReadable) != 0) return false;
-  bool is_stale = false;
+// Has the kernel said that `w` is readable for the sake of a bell alone, as far as anyone can see?
+bool WatchedSet::is_for_bell(Watch& w, int fd, engine::Stream& stream) {
+  const engine::Glance glance = stream.glance();
+  if (glance.has_bytes || !glance.is_in_memory) return false;
+  const bool is_edge = (w.events.load(std::memory_order_relaxed) & EPOLLET) != 0;
+  if (glance.is_wire_in_use || is_edge || !w.has_lazy_bell.load(std::memory_order_relaxed)) {
+    // An FPDU, or a bell that was rung before the bytes were taken and came after. Or an end, of
+    // which an edge tells once.
+    stream.settle(fd);
+    pollfd now{fd, POLLIN, 0};
+    return !stream.glance().has_bytes && real.poll(&now, 1, 0) == 0;
+  }
+  // If nothing has come for long, it may mean an end.
+  const Time now = base::now();
+  if (w.seen.exchange(glance.position, std::memory_order_relaxed) != glance.position)
+    w.seen_at.store(now.ns, std::memory_order_relaxed);
+  if (now - Time{w.seen_at.load(std::memory_order_relaxed)} < kMostStale) return true;
+  stream.let_bells_lie(0);
+  stream.settle(fd);
+  w.has_lazy_bell.store(false, std::memory_order_relaxed);
+  return true;
+}
+
+// What is left of an answer of the kernel's without what it says because of bells.
+uint32_t WatchedSet::without_bells(const epoll_event& event) {
+  if ((event.events & kReadable) == 0 || (event.events & kEnded) != 0) return event.events;
+  uint32_t left = event.events;
+  const int saved_errno = errno;
   each([&](Watch& w, int fd) {
-    if (w.data.load(std::memory_order_relaxed) != event.data.u64 ||
-        !w.has_lazy_bell.load(std::memory_order_relaxed))
-      return;
+    if (w.data.load(std::memory_order_relaxed) != event.data.u64) return;
     with_stream(fd, [&](engine::Stream& stream) {
-      const engine::Glance glance = stream.glance();
-      if (glance.has_bytes || !glance.is_in_memory) return;
-      is_stale = true;
-      // If nothing has come for long, it may mean an end.
-      const Time now = base::now();
-      if (w.seen.exchange(glance.position, std::memory_order_relaxed) != glance.position)
-        w.seen_at.store(now.ns, std::memory_order_relaxed);
-      if (now - Time{w.seen_at.load(std::memory_order_relaxed)} < kMostStale) return;
-      stream.let_bells_lie(0);
-      stream.settle(fd);
-      w.has_lazy_bell.store(false, std::memory_order_relaxed);
+      if (is_for_bell(w, fd, stream)) left &= ~kReadable;
     });
   });
-  return is_stale;
+  errno = saved_errno;
+  return left;
 }
 
 int WatchedSet::merge(epoll_event* events, int kept, const epoll_event* answer, int count) {
   const int own = kept;
   for (int i = 0; i < count; ++i) {
     const epoll_event event = answer[i];
+    const uint32_t left = without_bells(event);
     epoll_event* same = std::find_if(
         events, events + own, [&](const epoll_event& e) { return e.data.u64 == event.data.u64; });
     if (same != events + own) {
-      same->events |= event.events;
-    } else if (!is_stale(event)) {
-      events[kept++] = event;
+      same->events |= left;
+    } else if (left != 0) {
+      events[kept].events = left;
+      events[kept++].data = event.data;
     }
   }
   return kept;

@@ -12,6 +12,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "engine/stream.h"
+
 namespace ddpsock::shim {
 
 class WatchedSet {
@@ -84,7 +86,8 @@ class WatchedSet {
   void tell(Watch& w, int fd);
   void tell_all();
 
-  bool is_stale(const epoll_event& event);
+  static bool is_for_bell(Watch& w, int fd, engine::Stream& stream);
+  uint32_t without_bells(const epoll_event& event);
   template <typename F>
   void each(F visit);
   static WatchedSet* claim(int set);

@@ -12,6 +12,7 @@
 #include "ddpsock/ddpsock.h"
 #include "shim/calls.h"
 #include "shim/ddp_options.h"
+#include "shim/message_socket.h"
 #include "shim/real.h"
 #include "shim/stream_call.h"
 
@@ -41,7 +42,7 @@ bool would_break_framing(int level, int name) {
 
 bool is_stream(int fd) {
   const SocketUse use(fd);
-  return use && has_live_stream(use.phase());
+  return use && (has_live_stream(use.phase()) || use.phase() == Phase::kMessage);
 }
 
 int fail(int error) {
@@ -61,6 +62,7 @@ int get_error(int fd, void* value, socklen_t* length) {
   SocketUse use(fd);
   int error = 0;
   if (use && use.phase() == Phase::kConnecting) error = complete_connect(use, fd, false);
+  if (use && use.phase() == Phase::kMessage) error = message_socket_error(use);
   return error == 0 || error == EAGAIN ? real.getsockopt(fd, SOL_SOCKET, SO_ERROR, value, length)
                                        : copy_out(error, value, length);
 }

@@ -119,8 +119,8 @@ Verdict require(int fd, Listening listening, bool wants_crc) {
   const bool is_published = is_here && publish_client(fd, wants_crc) == Publication::kDone;
   if (!is_here) forget_client(fd);
   if (is_published && listening == Listening::kRegistered)
-    return {Mode::kProved, wants_crc, kProvedAndRequired};
-  return {Mode::kRequired, wants_crc, kRequiredUnproved};
+    return {Mode::kProved, wants_crc, kProvedAndRequired, true};
+  return {Mode::kRequired, wants_crc, kRequiredUnproved, true};
 }
 
 Verdict prefer(int fd, Listening listening, bool wants_crc) {
@@ -155,7 +155,7 @@ Verdict before_connect(int fd, const sockaddr* to, socklen_t length, Wish wish) 
     forget_client(fd);
     return plain(kOff);
   }
-  const Listening listening = find_listening(fd, *server);
+  const Listening listening = find_listening(fd, *server, Talk::kStream);
   return d.action == Action::kRequire ? require(fd, listening, d.wants_crc)
                                       : prefer(fd, listening, d.wants_crc);
 }
@@ -173,11 +173,11 @@ void after_listen(int fd, Wish wish) {
   const bool is_off = wish == Wish::kNone
                           ? !the_policy().is_active || the_policy().rules.is_off_for_some(*bound)
                           : wish == Wish::kOff;
-  if (!is_off) publish_listener(fd, decide(Role::kServer, *bound, wish).wants_crc);
+  if (!is_off) publish_listener(fd, decide(Role::kServer, *bound, wish).wants_crc, Talk::kStream);
 }
 
 void forget_listener(int fd) {
-  withdraw_listener(fd);
+  withdraw_listener(fd, Talk::kStream);
 }
 
 Verdict after_accept(int listener, int fd, Wish wish) {

@@ -31,7 +31,8 @@ enum class Mode : uint8_t {
 struct Verdict {
   Mode mode = Mode::kPlain;
   bool wants_crc = true;
-  const char* reason = "";  // static text for DDP_STATUS, --explain and the log
+  const char* reason = "";   // static text for DDP_STATUS, --explain and the log
+  bool is_required = false;  // plain TCP is not what the rules or the program allow; of a client
 };
 
 // Is there any rule that could ever choose a socket, or is the library loaded but off? Constant

@@ -5,6 +5,7 @@
 
 #include "shim/calls.h"
 #include "shim/fd_table.h"
+#include "shim/memory_glances.h"
 #include "shim/memory_watch.h"
 #include "shim/readiness.h"
 #include "shim/real.h"
@@ -26,9 +27,13 @@ bool has_ended(int fd) {
   return real.poll(&now, 1, 0) > 0;
 }
 
+bool is_correctable(int fd, bool is_for_reading) {
+  return needs_correction(fd, is_for_reading) || (is_for_reading && may_hear_bells(fd));
+}
+
 bool is_any_correctable(const pollfd* fds, nfds_t count) {
   for (nfds_t i = 0; i < count; ++i)
-    if (is_ours(fds[i].fd) && needs_correction(fds[i].fd, (fds[i].events & kReadable) != 0))
+    if (is_ours(fds[i].fd) && is_correctable(fds[i].fd, (fds[i].events & kReadable) != 0))
       return true;
   return false;
 }
@@ -44,10 +49,18 @@ int withdraw_untrue(pollfd* fds, nfds_t count) {
   return withdrawn;
 }
 
-// `wait_again(deadline)` is the kernel's poll for the rest of the time.
+void await_bytes_in_memory(const pollfd* fds, nfds_t count) {
+  MemoryGlances glances;
+  for (nfds_t i = 0; i < count; ++i)
+    if (is_ours(fds[i].fd) && (fds[i].events & kReadable) != 0) glances.add(fds[i].fd);
+  glances.await_bytes();
+}
+
+// `wait(deadline)` is the kernel's poll for the rest of the time.
 template <typename Wait>
 int poll_corrected(pollfd* fds, nfds_t count, const PollDeadline& deadline, Wait wait) {
   for (;;) {
+    if (!deadline.is_over()) await_bytes_in_memory(fds, count);
     const int reported = wait(deadline);
     if (reported <= 0) return reported;
     const int left = reported - withdraw_untrue(fds, count);
@@ -81,9 +94,16 @@ struct SelectSets {
   bool is_any_correctable(int count) const {
     for (int fd = 0; fd < count; ++fd)
       if (is_ours(fd) && (is_in(readers, fd) || is_in(writers, fd)) &&
-          needs_correction(fd, is_in(readers, fd)))
+          is_correctable(fd, is_in(readers, fd)))
         return true;
     return false;
+  }
+
+  void await_bytes_in_memory(int count) const {
+    MemoryGlances glances;
+    for (int fd = 0; fd < count; ++fd)
+      if (is_ours(fd) && is_in(readers, fd)) glances.add(fd);
+    glances.await_bytes();
   }
 
   int withdraw_untrue(int count) const {
@@ -91,7 +111,7 @@ struct SelectSets {
     for (int fd = 0; fd < count; ++fd) {
       if (!is_ours(fd) || (!is_in(readers, fd) && !is_in(writers, fd))) continue;
       // select() does not tell data from an end.
-      const bool is_data = is_in(readers, fd) && needs_correction(fd, true) && !has_ended(fd);
+      const bool is_data = is_in(readers, fd) && is_correctable(fd, true) && !has_ended(fd);
       if (is_report_true(fd, is_data)) continue;
       words_of(readers)[fd / kBitsPerWord] &= ~(1ul << (fd % kBitsPerWord));
       ++withdrawn;
@@ -131,6 +151,7 @@ template <typename Wait>
 int select_corrected(const SelectSets& sets, int count, const PollDeadline& deadline, Wait wait) {
   const SavedSets saved(sets, count);
   for (;;) {
+    if (!deadline.is_over()) sets.await_bytes_in_memory(count);
     const int reported = wait(deadline);
     if (reported <= 0) return reported;
     const int left = reported - sets.withdraw_untrue(count);

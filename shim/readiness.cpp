@@ -34,13 +34,24 @@ bool needs_correction(int fd, bool is_for_reading) {
   }
 }
 
+bool may_hear_bells(int fd) {
+  const Socket* socket = socket_at(fd);
+  if (socket == nullptr || socket->phase.load(std::memory_order_acquire) != Phase::kStream)
+    return false;
+  const SocketUse use(fd);
+  return use && use.phase() == Phase::kStream &&
+         use->stream.load(std::memory_order_acquire)->glance().is_in_memory;
+}
+
 bool is_report_true(int fd, bool is_readable) {
-  if (!needs_correction(fd, is_readable)) return true;
   SocketUse use(fd);
   if (!use) return true;
-  if (use.phase() != Phase::kStream) complete_connect(use, fd, false);
-  if (use.phase() != Phase::kStream || !is_readable || !is_promise_needed(*use)) return true;
-  return use->stream.load(std::memory_order_acquire)->is_recv_ready(fd);
+  const Phase phase = use.phase();
+  if (phase == Phase::kConnecting || phase == Phase::kCompleting) complete_connect(use, fd, false);
+  if (use.phase() != Phase::kStream || !is_readable) return true;
+  engine::Stream& stream = *use->stream.load(std::memory_order_acquire);
+  if (!is_promise_needed(*use) && !stream.glance().is_in_memory) return true;
+  return stream.is_recv_ready(fd);
 }
 
 PollDeadline PollDeadline::after_ms(int timeout_ms) {

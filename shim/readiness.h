@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Pollers are the kernel's; the two corrections that its answer may need before a program sees it:
+// Pollers are the kernel's; the three corrections that its answer may need before a program sees
+// it:
 //   - a connection under way is completed when it is first reported, so that MPA start-up begins;
 //   - a *blocking* stream socket is not called readable while all it has is part of an FPDU,
 //   because
-//     the recv() that follows would block. A non-blocking program just gets EAGAIN.
+//     the recv() that follows would block. A non-blocking program just gets EAGAIN;
+//   - no stream is called readable for a bell that came after the bytes it was rung for were taken.
+//     (epoll: memory_watch.h. In sets that it does not serve a program just gets EAGAIN.)
 #ifndef DDPSOCK_SHIM_READINESS_H_
 #define DDPSOCK_SHIM_READINESS_H_
 
@@ -16,6 +19,9 @@ namespace ddpsock::shim {
 // Could the kernel's answer about `fd` need a correction? `is_for_reading`: readability was asked
 // for.
 bool needs_correction(int fd, bool is_for_reading);
+
+// Could bells make the kernel call `fd` readable?
+bool may_hear_bells(int fd);
 
 // The kernel has reported `fd`. Completes a connection under way; false if the report that it is
 // readable, and only that, must be withdrawn.

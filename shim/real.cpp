@@ -48,6 +48,10 @@ void give_engines_the_real_calls() {
       .setsockopt = real.setsockopt,
       .fcntl = real.fcntl,
       .ioctl = real.ioctl,
+      .socketpair = real.socketpair,
+      .epoll_create1 = real.epoll_create1,
+      .epoll_ctl = real.epoll_ctl,
+      .epoll_wait = real.epoll_wait,
   };
 }
 

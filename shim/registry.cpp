@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -96,6 +97,12 @@ bool is_whole(const struct stat& st) {
   return st.st_size == static_cast<off_t>(kRegistryFileSize);
 }
 
+// A limit on files would answer fallocate with a signal.
+bool may_have_file() {
+  rlimit size;
+  return getrlimit(RLIMIT_FSIZE, &size) == 0 && size.rlim_cur >= kRegistryFileSize;
+}
+
 // Brings a file that is ours to its size. Every step may be repeated by anyone of the same user at
 // any time, so that it does not matter who dies in between.
 bool complete_file(int fd, uid_t owner, struct stat& st) {
@@ -105,7 +112,7 @@ bool complete_file(int fd, uid_t owner, struct stat& st) {
   // Pages that the file system cannot give later would be a SIGBUS for the program.
   constexpr auto kWhole = static_cast<off_t>(kRegistryFileSize);
   const bool has_pages = st.st_blocks * 512 >= kWhole;
-  return (has_pages && is_whole(st)) || fallocate(fd, 0, 0, kWhole) == 0;
+  return (has_pages && is_whole(st)) || (may_have_file() && fallocate(fd, 0, 0, kWhole) == 0);
 }
 
 int open_own(const Path& path) {

@@ -47,7 +47,9 @@ struct Entry {
   bool is_doubtful = false;  // a client is about to decide whether to withdraw: ask again
   uint32_t pid = 0;          // who made it, in its own pid namespace
   uint32_t made_at = 0;      // seconds of CLOCK_BOOTTIME
-  Address local, remote;     // a connection's are unknown (port 0) until it is established
+  // A connection's are unknown (port 0) until it is established; of one that offers memory `local`
+  // carries a descriptor's number instead (discovery.cpp).
+  Address local, remote;
 };
 
 // What a slot says; nothing if it is free or being written, and then `is_busy` tells which.

@@ -6,6 +6,7 @@
 #include <unwind.h>
 
 #include <cstdlib>
+#include <new>
 
 namespace {
 
@@ -49,6 +50,29 @@ void _Unwind_Resume(_Unwind_Exception* exception) {
 
 }  // extern "C"
 
+// Message mode makes objects, always with std::nothrow; libstdc++'s own of these would throw.
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  return malloc(size);
+}
+void* operator new[](size_t size, const std::nothrow_t&) noexcept {
+  return malloc(size);
+}
+void operator delete(void* p) noexcept {
+  free(p);
+}
+void operator delete[](void* p) noexcept {
+  free(p);
+}
+void operator delete(void* p, size_t) noexcept {
+  free(p);
+}
+void operator delete(void* p, const std::nothrow_t&) noexcept {
+  free(p);
+}
+void operator delete[](void* p, size_t) noexcept {
+  free(p);
+}
+
 // libstdc++'s checks of our own arguments, as in string_view::substr: a bug of ours if they fail.
 namespace std {
 void terminate() noexcept {
@@ -57,4 +81,9 @@ void terminate() noexcept {
 [[noreturn]] void __throw_out_of_range_fmt(const char*, ...) {
   abort();
 }
+// A mutex that is locked twice by one thread.
+[[noreturn]] void __throw_system_error(int) {
+  abort();
+}
+const nothrow_t nothrow{};
 }  // namespace std

@@ -4,7 +4,9 @@
 #include <sys/mman.h>
 
 #include "base/process.h"
+#include "message/handle.h"
 #include "shim/log.h"
+#include "shim/message_socket.h"
 
 namespace ddpsock::shim {
 namespace {
@@ -157,6 +159,7 @@ Socket* take_socket() {
   if (socket == nullptr) socket = take_unused();
   if (socket == nullptr) return nullptr;
   socket->stream.store(nullptr, std::memory_order_relaxed);
+  socket->message.store(nullptr, std::memory_order_relaxed);
   socket->reason.store("", std::memory_order_relaxed);
   socket->receive_low_water.store(1, std::memory_order_relaxed);
   socket->phase.store(Phase::kIdle, std::memory_order_relaxed);
@@ -166,6 +169,7 @@ Socket* take_socket() {
   socket->wants_crc.store(true, std::memory_order_relaxed);
   socket->engine.store(EngineChoice::kDefault, std::memory_order_relaxed);
   socket->is_nonblocking.store(false, std::memory_order_relaxed);
+  socket->has_offered.store(false, std::memory_order_relaxed);
   socket->references.reset();
   return socket;
 }
@@ -188,6 +192,11 @@ void retire_socket(Socket& socket, int fd) {
   if (phase == Phase::kListening && fd >= 0) forget_listener(fd);
   if (phase == Phase::kStream && is_logging()) log_close(socket, fd);
   drop_dead_stream(socket, fd);
+  if (message::Handle* handle = socket.message.exchange(nullptr)) {
+    // What a parent has published is not its child's to take back.
+    if (fd >= 0 && !handle->is_foreign()) withdraw_offer(socket, fd);
+    handle->destroy();
+  }
   push_free(socket);
 }
 

@@ -11,6 +11,10 @@
 #include "engine/stream.h"
 #include "shim/policy.h"
 
+namespace ddpsock::message {
+class Handle;
+}
+
 namespace ddpsock::shim {
 
 enum class Phase : uint8_t {
@@ -21,6 +25,7 @@ enum class Phase : uint8_t {
   kStream,      // in DDPMODE: `stream` serves every call
   kPlain,       // decided: plain TCP, passes through; kept to answer DDP_STATUS. `stream` goes with
                 // the last running call
+  kMessage,     // in message mode, connected or not, or a completion queue: `message` serves
 };
 
 // What the program asked for by DDP_ENGINE; kDefault: what ddprun said (DDPSOCK_ENGINE).
@@ -61,8 +66,10 @@ class References {
 struct Socket {
   References references;
   std::atomic<engine::Stream*> stream{nullptr};  // non-null while has_live_stream(phase)
-  std::atomic<const char*> reason{""};           // static text for DDP_STATUS and the log
-  std::atomic<int> receive_low_water{1};         // SO_RCVLOWAT as the program reads it back
+  // Once set, the same until the Socket is retired.
+  std::atomic<message::Handle*> message{nullptr};
+  std::atomic<const char*> reason{""};    // static text for DDP_STATUS and the log
+  std::atomic<int> receive_low_water{1};  // SO_RCVLOWAT as the program reads it back
   std::atomic<Phase> phase{Phase::kIdle};
   std::atomic<Wish> wish{Wish::kNone};
   std::atomic<Mode> mode{Mode::kPlain};
@@ -70,7 +77,8 @@ struct Socket {
   std::atomic<EngineChoice> engine{EngineChoice::kDefault};
   std::atomic<bool> wants_crc{true};
   std::atomic<bool> is_nonblocking{false};
-  uint32_t next_free = 0;  // of the pool
+  std::atomic<bool> has_offered{false};  // memory to a peer, in the registry
+  uint32_t next_free = 0;                // of the pool
 };
 
 // From a pool whose memory always stays a Socket: a thread that lost a race with close() reads a

@@ -8,6 +8,7 @@
 #include "shim/calls.h"
 #include "shim/connection.h"
 #include "shim/log.h"
+#include "shim/message_socket.h"
 #include "shim/real.h"
 #include "shim/stream_call.h"
 
@@ -50,7 +51,7 @@ void obey(Socket& socket, const Verdict& verdict) {
 int connect_plain(int fd, const sockaddr* to, socklen_t length, const char* reason) {
   set_hint(fd, Origin::kConnected, reason);
   const int result = real.connect(fd, to, length);
-  if (result == 0 || errno == EINPROGRESS) log_connection("connect", fd, "plain", "", reason);
+  if (result == 0 || errno == EINPROGRESS) report_plain("connect", fd, reason);
   return result;
 }
 
@@ -97,6 +98,10 @@ int connect_by_policy(int fd, const sockaddr* to, socklen_t length, Wish wish) {
   const Verdict verdict = before_connect(fd, to, length, wish);
   if (verdict.mode != Mode::kProved && verdict.mode != Mode::kRequired)
     return connect_plain(fd, to, length, verdict.reason);
+  if (!verdict.is_required && !engine::user_stream_engine().is_available()) {
+    before_connect(fd, to, length, Wish::kOff);
+    return connect_plain(fd, to, length, "this process has no memory for DDPMODE");
+  }
   if (!is_ours(fd) && enter_fd(fd) == nullptr) return fail(ENOBUFS);
   SocketUse use(fd);
   return use ? connect_in_ddp_mode(use, fd, to, length, verdict) : fail(EBADF);
@@ -118,6 +123,17 @@ bool accept_in_ddp_mode(int fd, bool is_nonblocking, const Verdict& verdict, Eng
   return true;
 }
 
+// False: it had to be given up.
+bool accept_in_message_mode(message::Connection& listener, int fd, EngineChoice engine) {
+  set_hint(fd, Origin::kAccepted, "");
+  Socket* socket = enter_fd(fd);
+  if (socket == nullptr) return false;
+  socket->engine.store(engine, std::memory_order_relaxed);
+  if (enter_accepted(listener, *socket, fd)) return true;
+  drop_fd(fd);
+  return false;
+}
+
 int accepted_by_policy(int listener, int fd, bool is_nonblocking) {
   const int saved_errno = errno;
   Wish wish = Wish::kNone;
@@ -126,6 +142,11 @@ int accepted_by_policy(int listener, int fd, bool is_nonblocking) {
   EngineChoice engine = EngineChoice::kDefault;
   if (const SocketUse use(listener); use) {
     engine = use->engine.load(std::memory_order_relaxed);
+    if (message::Connection* c = message_connection(use); c != nullptr) {
+      if (accept_in_message_mode(*c, fd, engine)) return fd;
+      real.close(fd);
+      return fail(ECONNABORTED);
+    }
     wants_crc = use->wants_crc.load(std::memory_order_relaxed);
     wish = use->wish.load(std::memory_order_relaxed);
     is_known_listener = use.phase() == Phase::kListening;
@@ -136,7 +157,7 @@ int accepted_by_policy(int listener, int fd, bool is_nonblocking) {
   verdict.wants_crc = verdict.wants_crc && wants_crc;
   if (verdict.mode == Mode::kPlain) {
     set_hint(fd, Origin::kAccepted, verdict.reason);
-    log_connection("accept", fd, "plain", "", verdict.reason);
+    report_plain("accept", fd, verdict.reason);
   } else if (!accept_in_ddp_mode(fd, is_nonblocking, verdict, engine)) {
     real.close(fd);
     return fail(ECONNABORTED);
@@ -156,6 +177,7 @@ int accepted(int listener, int fd, bool is_nonblocking) {
 void listening(int fd) {
   Wish wish = Wish::kNone;
   if (const SocketUse use(fd); use) {
+    if (message_connection(use) != nullptr) listen_for_messages(*use, fd);
     if (use.phase() != Phase::kIdle) return;
     wish = use->wish.load(std::memory_order_relaxed);
   } else if (!is_tcp_socket(fd)) {
@@ -215,6 +237,8 @@ int own_connect(int fd, const sockaddr* to, socklen_t length) {
   Wish wish = Wish::kNone;
   {
     SocketUse use(fd);
+    if (message::Connection* c = use ? message_connection(use) : nullptr; c != nullptr)
+      return connect_message(*use, *c, fd, to, length);
     if (use && use.phase() != Phase::kIdle) return connect_again(use, fd, to, length);
     if (use) wish = use->wish.load(std::memory_order_relaxed);
   }
@@ -223,6 +247,10 @@ int own_connect(int fd, const sockaddr* to, socklen_t length) {
 }
 
 int chosen_shutdown(int fd, int how) {
+  if (const SocketUse use(fd); use) {
+    if (message::Connection* c = message_connection(use); c != nullptr)
+      return shut_message(*c, how);
+  }
   return static_cast<int>(serve(
       fd, 0, [=](engine::Stream& stream) { return stream.shutdown(fd, how); },
       [=] { return ssize_t{real.shutdown(fd, how)}; }));

@@ -17,6 +17,8 @@ Server choose_server(SocketUse& use, int fd, int flags) {
       case Phase::kListening:
       case Phase::kPlain:
         return Server::kLibc;
+      case Phase::kMessage:
+        return Server::kNobody;
       case Phase::kConnecting:
       case Phase::kCompleting:
         break;

@@ -14,6 +14,7 @@ enum class Server : uint8_t {
   kStream,
   kLibc,
   kLater,        // a non-blocking call on a connection that TCP has not established: EAGAIN
+  kNobody,       // message mode has no bytes to read or write: EOPNOTSUPP
   kInterrupted,  // a signal came while a blocking call waited for TCP: EINTR
 };
 
@@ -39,6 +40,7 @@ ssize_t serve(int fd, int flags, OnStream on_stream, OnLibc on_libc) {
   if (SocketUse use(fd); use) {
     const Server server = choose_server(use, fd, flags);
     if (server == Server::kLater) return to_libc(engine::Io::fail(EAGAIN));
+    if (server == Server::kNobody) return to_libc(engine::Io::fail(EOPNOTSUPP));
     if (server == Server::kInterrupted) return to_libc(engine::Io::fail(EINTR));
     if (server == Server::kStream) {
       const engine::Io io = on_stream(*use->stream.load(std::memory_order_acquire));

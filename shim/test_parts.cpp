@@ -8,6 +8,7 @@
 
 #include "base/sys.h"
 #include "engine/stream.h"
+#include "shim/message_proof.h"
 #include "shim/real.h"
 
 namespace ddpsock::shim::test {
@@ -18,6 +19,7 @@ Policy policy;
 void reset_parts() {
   engine.opened = engine.released = engine.completed = engine.unready = 0;
   engine.waited = engine.finds_plain_peer = engine.is_full = false;
+  for (auto& glance : engine.glances) glance = {};
   policy.is_active = false;
   policy.connect = policy.established = policy.accept = Mode::kPlain;
   policy.asked = policy.listeners = 0;
@@ -34,6 +36,7 @@ Io to_io(ssize_t n) {
 class InvertingStream final : public ddpsock::engine::Stream {
  public:
   ddpsock::engine::Role role = ddpsock::engine::Role::kInitiator;
+  unsigned number = 0;
 
   Io send(int fd, std::span<const iovec> from, int flags) override {
     if (engine.finds_plain_peer) return Io::fail(EPROTOTYPE);
@@ -86,7 +89,7 @@ class InvertingStream final : public ddpsock::engine::Stream {
 
   void release(int) override { ++engine.released; }
   void leave_memory(int) override {}
-  ddpsock::engine::Glance glance() const override { return {}; }
+  ddpsock::engine::Glance glance() const override { return engine.glances[number]; }
   void let_bells_lie(uint32_t) override {}
   void settle(int) override {}
   bool set_push_option(int, int) override { return false; }
@@ -118,14 +121,19 @@ class InvertingStream final : public ddpsock::engine::Stream {
 
 class InvertingEngine final : public ddpsock::engine::StreamEngine {
  public:
+  void note_edges() override {}
   Result<ddpsock::engine::Stream*> open(int, const ddpsock::engine::StreamAttr& attr) override {
     if (engine.is_full) return fail_errno(ENFILE);
-    auto* stream = &streams[static_cast<unsigned>(engine.opened++) % std::size(streams)];
+    const unsigned number = static_cast<unsigned>(engine.opened++) % std::size(streams);
+    auto* stream = &streams[number];
+    stream->number = number;
     stream->role = attr.role;
     return stream;
   }
   const char* name() const override { return "user"; }
+  bool is_available() override { return true; }
   int handover_fd() const override { return -1; }
+  void note_plain(const char*) override {}
   Handover begin_handover(Successor) override { return {-1, 0}; }
   void end_handover(const Handover&, pid_t) override {}
   void finish_adoption() override {}
@@ -133,7 +141,7 @@ class InvertingEngine final : public ddpsock::engine::StreamEngine {
   ddpsock::engine::Stream* find(int) override { return nullptr; }
 
  private:
-  InvertingStream streams[256];
+  InvertingStream streams[kMostStreams];
 };
 
 }  // namespace
@@ -168,6 +176,20 @@ void after_listen(int, Wish) {
 void forget_listener(int) {
   --test::policy.listeners;
 }
+void register_message_listener(int) {}
+void forget_message_listener(int) {}
+std::optional<ddpsock::engine::shm::SocketName> find_message_listener(int, const sockaddr*,
+                                                                      socklen_t) {
+  return std::nullopt;
+}
+bool offer_message_memory(int, int) {
+  return false;
+}
+void forget_message_offer(int) {}
+std::optional<MessageOffer> take_message_offer(int) {
+  return std::nullopt;
+}
+
 Verdict after_accept(int, int, Wish wish) {
   return {.mode = wish == Wish::kStream ? Mode::kRequired : test::policy.accept.load(),
           .reason = "as the test says"};

@@ -5,11 +5,15 @@
 #ifndef DDPSOCK_SHIM_TEST_PARTS_H_
 #define DDPSOCK_SHIM_TEST_PARTS_H_
 
+#include <array>
 #include <atomic>
 
+#include "engine/stream.h"
 #include "shim/policy.h"
 
 namespace ddpsock::shim::test {
+
+inline constexpr size_t kMostStreams = 256;
 
 struct Engine {
   std::atomic<int> opened, released, completed;  // calls of open, release, on_connected
@@ -17,6 +21,8 @@ struct Engine {
   std::atomic<bool> finds_plain_peer;            // streams answer EPROTOTYPE
   std::atomic<int> unready;                      // so many times is_recv_ready says no
   std::atomic<bool> is_full;                     // open fails with ENFILE
+  // What a look at each stream's memory says, in the order in which they were opened.
+  std::array<ddpsock::engine::Glance, kMostStreams> glances;
 };
 extern Engine engine;
 

@@ -692,7 +692,8 @@ TEST_F(Wrappers, DdpOptionsRefuseWhatTheyMust) {
   const auto set = [](int fd, int name, const void* value, socklen_t length) {
     return setsockopt(fd, SOL_DDP, name, value, length) == 0 ? 0 : errno;
   };
-  EXPECT_EQ(set(listener, DDP_MODE, &message, sizeof(message)), EOPNOTSUPP);
+  EXPECT_EQ(set(STDIN_FILENO, DDP_MODE, &message, sizeof(message)), EOPNOTSUPP);
+  EXPECT_EQ(set(listener, DDP_MARKERS, &message, sizeof(message)), EOPNOTSUPP);
   EXPECT_EQ(set(listener, DDP_MODE, &unknown, sizeof(unknown)), EINVAL);
   EXPECT_EQ(set(listener, DDP_MODE, &stream, 1), EINVAL);
   EXPECT_EQ(set(listener, DDP_ENGINE, "warp", 5), EINVAL);

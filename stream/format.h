@@ -32,8 +32,14 @@
 #define DDPSOCK_HELLO_VERSION 1
 
 /* Feature bits. A peer uses one only if both sides offer it. */
-#define DDPSOCK_FEATURE_STREAM 0x0001u /* Sends carry a byte stream */
-#define DDPSOCK_FEATURE_MEMORY 0x0002u /* an offer of memory follows the hello */
+#define DDPSOCK_FEATURE_STREAM 0x0001u    /* Sends carry a byte stream */
+#define DDPSOCK_FEATURE_MEMORY 0x0002u    /* an offer of memory follows the hello */
+#define DDPSOCK_FEATURE_JOINS 0x0004u     /* joins memory that the other side offers */
+#define DDPSOCK_FEATURE_ONE_SIDED 0x0008u /* takes FPDUs of a queue pair between the chunks */
+
+/* With FEATURE_ONE_SIDED: Reads and atomics that a side takes at a time (IRD, and so the other's
+ * ORD). */
+#define DDPSOCK_ONE_SIDED_DEPTH 16u
 
 /* Credits: 0 means that TCP's window is enough and Sends are never refused for want of a receive.
  */

@@ -16,7 +16,7 @@ import tomllib
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LICENCE = "SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause"
 LICENCE_LINES = 3  # a #! line may come first
-FORMATTED = {".h", ".c", ".cpp"}
+FORMATTED = {".h", ".hpp", ".c", ".cpp"}
 # A home, a work area or a checkout of one machine. System paths such as those of proc and dev are fine.
 MACHINE_PATH = re.compile(rb"(?<![\w.\-/])/(?:work|root|home|Users)/\w")
 

@@ -46,8 +46,8 @@ class LoopbackEngine final : public SoftEngine {
     return kSoftCapabilities;
   }
 
-  Result<std::unique_ptr<Channel>, StartError> open_channel(LowerLayer lower) override {
-    const auto end = network_.find(lower);
+  Result<std::unique_ptr<Channel>, StartError> open_channel(const Start& start) override {
+    const auto end = network_.find(start.lower);
     if (!end || end->link->kind() != LinkAttr::Kind::kBytes) {
       return fail(StartError::kBadLowerLayer);
     }

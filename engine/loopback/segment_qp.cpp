@@ -20,10 +20,12 @@ SegmentQp::SegmentQp(SoftEngine& engine, Network& network, const QpAttr& attr, r
       network_(network),
       attr_(attr),
       send_cq_(static_cast<SoftCq&>(*attr.send_cq)),
-      recv_cq_(static_cast<SoftCq&>(*attr.recv_cq)) {
+      recv_cq_(static_cast<SoftCq&>(*attr.recv_cq)),
+      srq_(static_cast<SoftSrq*>(attr.srq)) {
   core.order = ddp::LlpOrder::kAnyOrder;
   core.max_fragments = kMaxFragments;
-  core_.emplace(core, engine.stags(), send_cq_.core(), recv_cq_.core());
+  core_.emplace(core, engine.stags(), send_cq_.core(), recv_cq_.core(),
+                srq_ != nullptr ? &srq_->core() : nullptr);
 }
 
 SegmentQp::~SegmentQp() {
@@ -51,23 +53,22 @@ Status<StartError> SegmentQp::start(const Start& start) {
 }
 
 Posted SegmentQp::send(std::span<const SendWr> work) {
-  const std::lock_guard lock(engine_.mutex());
-  const Posted posted = core_->post_send(work);
-  signal();
-  return posted;
+  return core_->post_send(work);
 }
 
 Posted SegmentQp::recv(std::span<const RecvWr> work) {
-  const std::lock_guard lock(engine_.mutex());
   return core_->post_recv(work);
 }
 
-Need SegmentQp::advance(Time now, Budget) {
-  const std::lock_guard lock(engine_.mutex());
+Need SegmentQp::advance(Time now, Budget budget) {
+  const auto lock = engine_.lock(budget.may_wait);
+  if (!lock) return {.is_busy = true, .deadline = now};
+  core_->take_posted();
   if (!lower_ || core_->state() == QpState::kEnded) return {};
   receive(now);
   const bool is_blocked = core_->state() != QpState::kEnded && !transmit(now);
   finish(now);
+  flush_late_posts(*core_);
   signal();
   if (core_->state() == QpState::kEnded) return {};
   return {.wants_readable = !is_fin_received_,
@@ -151,8 +152,9 @@ void SegmentQp::end(rdmap::LlpEnd how) {
 }
 
 void SegmentQp::signal() {
-  send_cq_.signal();
-  if (&recv_cq_ != &send_cq_) recv_cq_.signal();
+  if (send_cq_.take_event()) send_cq_.signal();
+  if (&recv_cq_ != &send_cq_ && recv_cq_.take_event()) recv_cq_.signal();
+  if (srq_ != nullptr && srq_->take_event()) srq_->signal();
 }
 
 void SegmentQp::drain() {
@@ -168,6 +170,7 @@ void SegmentQp::abort(std::optional<TermCode> why) {
     if (lower_) lower_->link->drop(Time{});
     end(rdmap::LlpEnd::kLost);
   }
+  flush_late_posts(*core_);
   signal();
 }
 
@@ -176,7 +179,6 @@ Result<Residue, DetachError> SegmentQp::detach() {
 }
 
 QpState SegmentQp::state() const {
-  const std::lock_guard lock(engine_.mutex());
   return core_->state();
 }
 

@@ -46,6 +46,7 @@ class SegmentQp final : public Qp {
   const QpAttr attr_;
   SoftCq& send_cq_;
   SoftCq& recv_cq_;
+  SoftSrq* const srq_;
   std::optional<rdmap::Qp> core_;
   std::optional<Network::End> lower_;
   uint32_t mulpdu_ = 0;

@@ -272,6 +272,11 @@ class LaneReader {
 
   uint32_t peer_cpu() const { return lane_.writer.cpu.load(std::memory_order_relaxed); }
 
+  // The next bytes shall ring, whatever lies here.
+  void ask_for_bell() {
+    if (!is_armed()) lane_.bell.armed.store(1, std::memory_order_seq_cst);
+  }
+
   // Asks for a bell. False: there are bytes by now, and the question was taken back where possible.
   bool arm(uint32_t next_fpdu) {
     if (is_armed()) return is_empty(next_fpdu);

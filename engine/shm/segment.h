@@ -8,14 +8,13 @@
 #ifndef DDPSOCK_ENGINE_SHM_SEGMENT_H_
 #define DDPSOCK_ENGINE_SHM_SEGMENT_H_
 
-#include <sys/types.h>
-
 #include <array>
 #include <cstdint>
 
 #include "base/fd.h"
 #include "base/result.h"
 #include "engine/shm/lane.h"
+#include "engine/shm/sealed_file.h"
 
 namespace ddpsock::engine::shm {
 
@@ -29,8 +28,8 @@ struct Offer {
 };
 
 struct SegmentHead {
-  std::atomic<uint64_t> layout;     // kLayout
-  std::atomic<uint32_t> is_joined;  // an accepting end has mapped it; it will not be joined again
+  std::atomic<uint64_t> layout;   // kLayout
+  std::atomic<uint32_t> joining;  // kJoined: an accepting end has mapped it; kWithdrawn: none may
   Secret secret;
 };
 static_assert(sizeof(SegmentHead) <= kLine);
@@ -55,6 +54,8 @@ class Segment {
   // The accepting end's word that it has the memory; from then on the other end may use its lane.
   // False: it was given before, by whomever.
   [[nodiscard]] bool join();
+  // The connecting end's word that nobody may join any more. False: somebody has.
+  bool withdraw();
 
   // The mapping of this process goes; what other processes map stays.
   void unmap();
@@ -69,14 +70,6 @@ class Segment {
  private:
   Segment() = delete;
 };
-
-// Names the file behind a descriptor, whose number a program may have closed and used again.
-struct FileId {
-  dev_t device = 0;
-  ino_t inode = 0;
-  bool operator==(const FileId&) const = default;
-};
-FileId file_of(int fd);
 
 }  // namespace ddpsock::engine::shm
 

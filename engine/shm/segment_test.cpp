@@ -36,6 +36,21 @@ Errno error_of(const Offer& offer) {
   return is_joined ? Errno{0} : Errno{EALREADY};
 }
 
+TEST(Segment, OnceWithdrawnNobodyJoins) {
+  const auto made = Segment::make();
+  ASSERT_TRUE(made);
+  EXPECT_TRUE(made->segment->withdraw());
+  EXPECT_FALSE(made->segment->join());
+  EXPECT_FALSE(made->segment->is_joined());
+  made->segment->unmap();
+  const auto other = Segment::make();
+  ASSERT_TRUE(other);
+  EXPECT_TRUE(other->segment->join());
+  EXPECT_FALSE(other->segment->withdraw());
+  EXPECT_TRUE(other->segment->is_joined());
+  other->segment->unmap();
+}
+
 TEST_F(SegmentTest, BothEndsSeeTheSameLanes) {
   EXPECT_FALSE(mine.segment->is_joined());
   const auto theirs = Segment::open(offer);

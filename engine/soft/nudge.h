@@ -26,6 +26,10 @@ class Nudge {
     due_ = kNever;
   }
   Time due() const { return due_; }
+  // Who does not look now whether the peer has spoken leaves it to the next.
+  void put_off(Time now) {
+    if (due_ <= now) due_ = now + kALittle;
+  }
   // Whether it is time for one; counts it.
   bool take(Time now) {
     if (now < due_) return false;
@@ -37,6 +41,7 @@ class Nudge {
 
  private:
   static constexpr uint32_t kNudges = 3;
+  static constexpr Duration kALittle = Duration::from_ms(1);
   Duration wait_{};
   uint32_t left_ = 0;
   Time due_ = kNever;

@@ -39,6 +39,19 @@ TEST(Nudge, EndsWithTheFirstAnswer) {
   EXPECT_EQ(nudge.due(), kNever);
 }
 
+TEST(Nudge, WaitsForWhoLooksWhetherThePeerHasSpoken) {
+  Nudge nudge;
+  nudge.configure(Duration::from_ms(10));
+  nudge.sent(at(0));
+  nudge.put_off(at(5));
+  EXPECT_EQ(nudge.due(), at(10)) << "not yet due";
+  nudge.put_off(at(12));
+  EXPECT_FALSE(nudge.take(at(12)));
+  EXPECT_GT(nudge.due(), at(12));
+  EXPECT_LE(nudge.due(), at(14));
+  EXPECT_TRUE(nudge.take(at(14)));
+}
+
 TEST(Nudge, IsOffUnlessAskedFor) {
   Nudge nudge;
   nudge.sent(at(0));

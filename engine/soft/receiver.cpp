@@ -24,6 +24,7 @@ Receiver::Receiver() : deframer_(make_deframer(true, false)) {}
 
 void Receiver::configure(bool has_crc, bool has_markers) {
   deframer_ = make_deframer(has_crc, has_markers);
+  has_crc_ = has_crc;
 }
 
 std::span<const MutBytes> Receiver::targets(MutBytes spill) {
@@ -107,6 +108,7 @@ void Receiver::on_payload(Bytes payload, uint32_t offset) {
 }
 
 void Receiver::on_complete(rdmap::Qp& core) {
+  if (has_crc_) core.counters().crcs_checked.add(1);
   if (!open_) return;
   open_.reset();
   core.segment_placed();

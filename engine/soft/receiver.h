@@ -52,6 +52,7 @@ class Receiver {
   void on_error(rdmap::Qp& core);
 
   mpa::Deframer deframer_;
+  bool has_crc_ = true;
   std::optional<rdmap::Placement> open_;
   uint32_t payload_done_ = 0;
   bool is_dead_ = false;  // after an error nothing can be made of the bytes; they are dropped

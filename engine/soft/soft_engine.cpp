@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "engine/soft/soft_engine.h"
 
+#include <sched.h>
 #include <sys/eventfd.h>
 
 #include <new>
 
+#include "base/spin.h"
 #include "engine/soft/soft_qp.h"
 
 namespace ddpsock::engine {
+namespace {
+
+constexpr int kTries = 64;
+// About a second.
+constexpr int kMostYields = 1'000'000;
+
+}  // namespace
 
 rdmap::Rtr to_rdmap(mpa::Rtr rtr) {
   switch (rtr) {
@@ -23,6 +32,15 @@ rdmap::Rtr to_rdmap(mpa::Rtr rtr) {
   return rdmap::Rtr::kNone;
 }
 
+// Who is between the two steps of posting needs nothing of ours.
+void flush_late_posts(rdmap::Qp& core) {
+  if (core.state() != QpState::kEnded) return;
+  for (int i = 0; i < kMostYields && core.has_late_posts(); ++i) {
+    sched_yield();
+    core.take_posted();
+  }
+}
+
 SoftCq::SoftCq(SoftEngine& engine, const CqAttr& attr)
     : engine_(engine), core_(attr.depth), event_fd_(attr.event_fd) {}
 SoftCq::~SoftCq() = default;
@@ -34,13 +52,51 @@ uint32_t SoftCq::poll(std::span<Completion> out) {
 
 void SoftCq::arm(Arm what) {
   const std::lock_guard lock(engine_.mutex());
-  core_.arm(what == Arm::kAny ? rdmap::CompletionQueue::Arm::kAny
-                              : rdmap::CompletionQueue::Arm::kSolicited);
+  using CoreArm = rdmap::CompletionQueue::Arm;
+  core_.arm(what == Arm::kOff   ? CoreArm::kOff
+            : what == Arm::kAny ? CoreArm::kAny
+                                : CoreArm::kSolicited);
 }
 
 void SoftCq::signal() {
   // A counter at its maximum refuses the write, but then the reader has a signal already.
-  if (core_.take_event() && event_fd_ >= 0) eventfd_write(event_fd_, 1);
+  eventfd_write(event_fd_, 1);
+}
+
+SoftSrq::SoftSrq(SoftEngine& engine, const SrqAttr& attr)
+    : engine_(engine), pd_(attr.pd), cq_(attr.cq), event_fd_(attr.event_fd) {
+  core_.emplace(attr.depth, static_cast<SoftCq&>(*attr.cq).core());
+}
+
+SoftSrq::~SoftSrq() {
+  {
+    const std::lock_guard lock(engine_.mutex());
+    core_.reset();
+  }
+  engine_.leave_pd(pd_);
+}
+
+Posted SoftSrq::recv(std::span<const RecvWr> work) {
+  return core_->post(work);
+}
+
+void SoftSrq::set_limit(uint32_t level) {
+  bool has_event = false;
+  {
+    const std::lock_guard lock(engine_.mutex());
+    core_->set_limit(level);
+    has_event = take_event();
+  }
+  if (has_event) signal();
+}
+
+void SoftSrq::close() {
+  const std::lock_guard lock(engine_.mutex());
+  core_->close();
+}
+
+void SoftSrq::signal() {
+  eventfd_write(event_fd_, 1);
 }
 
 SoftEngine::SoftEngine(const SoftConfig& config)
@@ -77,6 +133,16 @@ Status<SetupError> SoftEngine::close_pd(Pd pd) {
   return {};
 }
 
+std::unique_lock<std::mutex> SoftEngine::lock(bool may_wait) {
+  if (may_wait) return std::unique_lock(mutex_);
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  for (int i = 0; i < kTries && !lock; ++i) {
+    base::Spin::relax();
+    lock.try_lock();
+  }
+  return lock;
+}
+
 void SoftEngine::leave_pd(Pd pd) {
   const std::lock_guard lock(mutex_);
   if (PdSlot* slot = find(pd)) --slot->users;
@@ -111,15 +177,32 @@ Result<std::unique_ptr<Cq>, SetupError> SoftEngine::make_cq(const CqAttr& attr) 
   return cq;
 }
 
-Result<std::unique_ptr<Srq>, SetupError> SoftEngine::make_srq(const SrqAttr&) {
-  return fail(SetupError::kUnsupported);
+Result<std::unique_ptr<Srq>, SetupError> SoftEngine::make_srq(const SrqAttr& attr) {
+  if (attr.cq == nullptr || attr.depth == 0) return fail(SetupError::kBadArgument);
+  if (attr.depth > limits_.max_srq_depth) return fail(SetupError::kLimit);
+  {
+    const std::lock_guard lock(mutex_);
+    PdSlot* slot = find(attr.pd);
+    if (slot == nullptr) return fail(SetupError::kBadArgument);
+    ++slot->users;
+  }
+  std::unique_ptr<SoftSrq> srq(new (std::nothrow) SoftSrq(*this, attr));
+  if (!srq) {
+    leave_pd(attr.pd);
+    return fail(SetupError::kNoMemory);
+  }
+  if (!srq->has_memory()) return fail(SetupError::kNoMemory);
+  return srq;
 }
 
 Result<rdmap::QpAttr, SetupError> SoftEngine::join_pd(const QpAttr& attr) {
-  if (attr.srq != nullptr) return fail(SetupError::kUnsupported);
   if (attr.send_cq == nullptr || attr.recv_cq == nullptr || attr.send_depth == 0 ||
       attr.recv_depth == 0) {
     return fail(SetupError::kBadArgument);
+  }
+  if (attr.srq != nullptr) {
+    const auto& srq = static_cast<const SoftSrq&>(*attr.srq);
+    if (srq.pd() != attr.pd || srq.cq() != attr.recv_cq) return fail(SetupError::kBadArgument);
   }
   if (attr.send_depth > limits_.max_send_depth || attr.recv_depth > limits_.max_recv_depth ||
       attr.max_ird > limits_.max_ird || attr.max_ord > limits_.max_ord) {
@@ -136,6 +219,7 @@ Result<rdmap::QpAttr, SetupError> SoftEngine::join_pd(const QpAttr& attr) {
   core.recv_depth = attr.recv_depth;
   core.max_ird = attr.max_ird;
   core.max_ord = attr.max_ord;
+  core.counters = attr.counters;
   return core;
 }
 

@@ -8,12 +8,14 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 
 #include "engine/engine.h"
 #include "engine/soft/channel.h"
 #include "rdmap/completion_queue.h"
 #include "rdmap/qp.h"
+#include "rdmap/shared_receives.h"
 #include "rdmap/stag_table.h"
 
 namespace ddpsock::engine {
@@ -23,21 +25,55 @@ class SoftEngine;
 // MPA and RDMAP know nothing of each other; both know the four RTR messages.
 rdmap::Rtr to_rdmap(mpa::Rtr rtr);
 
+// With the lock, in an advance() or abort() that may have ended the queue pair: waits for threads
+// that were let in to post before, so that all that was accepted completes before the end is told.
+void flush_late_posts(rdmap::Qp& core);
+
 class SoftCq final : public Cq {
  public:
   SoftCq(SoftEngine& engine, const CqAttr& attr);
   ~SoftCq() override;
   uint32_t poll(std::span<Completion> out) override;
+  bool has_any() const override { return core_.has_any(); }
   void arm(Arm what) override;
 
   bool has_memory() const { return core_.has_memory(); }
-  // REQUIRES: the engine's lock for both.
+  // REQUIRES: the engine's lock for core() and take_event().
   rdmap::CompletionQueue& core() { return core_; }
+  // Whether a signal is due that only this caller gives now, by signal() and without the lock: who
+  // it wakes wants the lock at once.
+  bool take_event() { return core_.take_event() && event_fd_ >= 0; }
   void signal();
 
  private:
   SoftEngine& engine_;
   rdmap::CompletionQueue core_;
+  int event_fd_;
+};
+
+class SoftSrq final : public Srq {
+ public:
+  // Counted in its Pd by the caller, and uncounted here.
+  SoftSrq(SoftEngine& engine, const SrqAttr& attr);
+  ~SoftSrq() override;
+
+  Posted recv(std::span<const RecvWr> work) override;
+  void set_limit(uint32_t level) override;
+  void close() override;
+
+  bool has_memory() const { return core_->has_memory(); }
+  Pd pd() const { return pd_; }
+  const Cq* cq() const { return cq_; }
+  // As for SoftCq.
+  rdmap::SharedReceives& core() { return *core_; }
+  bool take_event() { return core_->take_event() && event_fd_ >= 0; }
+  void signal();
+
+ private:
+  SoftEngine& engine_;
+  const Pd pd_;
+  Cq* const cq_;
+  std::optional<rdmap::SharedReceives> core_;  // under the lock
   int event_fd_;
 };
 
@@ -58,11 +94,13 @@ class SoftEngine : public Engine {
   Result<std::unique_ptr<Srq>, SetupError> make_srq(const SrqAttr& attr) override;
   Result<std::unique_ptr<Qp>, SetupError> make_qp(const QpAttr& attr) override;
 
-  // The byte stream behind a Start::lower.
-  virtual Result<std::unique_ptr<Channel>, StartError> open_channel(LowerLayer lower) = 0;
+  // The byte stream behind a Start::lower, or beside a Start::stream.
+  virtual Result<std::unique_ptr<Channel>, StartError> open_channel(const Start& start) = 0;
 
   // For the queue pairs of this engine.
   std::mutex& mutex() { return mutex_; }
+  // Taken. Unless `may_wait`, tries for about as long as cores decide something, and may fail.
+  std::unique_lock<std::mutex> lock(bool may_wait);
   rdmap::StagTable& stags() { return stags_; }
   void leave_pd(Pd pd);  // takes the lock
 

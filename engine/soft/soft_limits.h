@@ -11,8 +11,9 @@ namespace ddpsock::engine {
 
 // What the software engines offer in common.
 inline constexpr Capabilities kSoftCapabilities{
-    Capability::kOneSided,         Capability::kAtomics,  Capability::kImmediate,
-    Capability::kRemoteInvalidate, Capability::kSharedCq, Capability::kUnregisteredLocal,
+    Capability::kOneSided,          Capability::kAtomics,  Capability::kImmediate,
+    Capability::kRemoteInvalidate,  Capability::kSharedCq, Capability::kSrq,
+    Capability::kUnregisteredLocal,
 };
 
 constexpr Limits soft_limits(uint32_t max_regions) {
@@ -22,7 +23,7 @@ constexpr Limits soft_limits(uint32_t max_regions) {
       .max_cq_depth = 1u << 16,
       .max_send_depth = 1u << 14,
       .max_recv_depth = 1u << 14,
-      .max_srq_depth = 0,
+      .max_srq_depth = 1u << 16,
       .max_ird = 128,
       .max_ord = 128,
       .max_slices = ddp::kMaxSlices,

@@ -4,6 +4,7 @@
 #ifndef DDPSOCK_ENGINE_SOFT_SOFT_QP_H_
 #define DDPSOCK_ENGINE_SOFT_SOFT_QP_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -11,6 +12,7 @@
 
 #include "engine/engine.h"
 #include "engine/soft/channel.h"
+#include "engine/soft/memory_link.h"
 #include "engine/soft/nudge.h"
 #include "engine/soft/receiver.h"
 #include "engine/soft/soft_engine.h"
@@ -30,6 +32,7 @@ class SoftQp final : public Qp {
   Posted send(std::span<const SendWr> work) override;
   Posted recv(std::span<const RecvWr> work) override;
   Need advance(Time now, Budget budget) override;
+  bool has_news() const override;
   void drain() override;
   void abort(std::optional<TermCode> why) override;
   Result<Residue, DetachError> detach() override;
@@ -37,26 +40,28 @@ class SoftQp final : public Qp {
   TerminateInfo terminate_info() const override;
 
  private:
-  // What one direction's turn came to.
-  enum class Turn : uint8_t {
-    kIdle,     // nothing to do, or nothing to be had
-    kBlocked,  // the lower layer takes no more now
-    kMore,     // the budget is used up
-    kLost,
-  };
+  using Lock = std::unique_lock<std::mutex>;
 
-  // The thread inside advance() owns the channel, tx_, rx_ and what is marked so below. It calls
-  // these without the lock.
-  Turn receive(Time now, uint32_t budget);
-  Turn transmit(Time now, uint32_t budget);
+  // The thread inside advance() owns the channel, tx_, rx_ and what is marked so below. These give
+  // the lock back while they move bytes.
+  Turn receive(Lock& lock, Time now, uint32_t budget);
+  Turn transmit(Lock& lock, Time now, uint32_t budget);
+  // Without the lock.
   uint32_t mulpdu(Time now);
+  // The same where segments travel in memory; soft_qp_memory.cpp.
+  Need advance_in_memory(Time now, Budget budget);
+  Turn look_at_wire(Lock& lock, Time now, uint32_t budget);
+  Turn transmit_to_memory(Lock& lock, Time now, Budget budget);
   // And these with it.
-  void tell_sent(uint32_t fpdus);
-  void finish(Time now, bool is_lost);
+  void tell_sent(Lock& lock, uint32_t fpdus);
+  void note_mulpdu(uint32_t mulpdu);
+  void finish(Lock& lock, Time now, bool is_lost);
+  void settle(Lock& lock, Time now, bool is_lost);
   Need need(Time now, Turn received, Turn sent);
   // With the lock.
-  void end(rdmap::LlpEnd how);
-  void signal();
+  void end(Lock& lock, rdmap::LlpEnd how);
+  // Lets go of the lock while it does.
+  void signal(Lock& lock);
 
   SoftEngine& engine_;
   const Pd pd_;
@@ -66,6 +71,7 @@ class SoftQp final : public Qp {
   const uint32_t max_ord_;
   SoftCq& send_cq_;
   SoftCq& recv_cq_;
+  SoftSrq* const srq_;
   std::optional<rdmap::Qp> core_;  // under the lock; ends before the count of its Pd goes down
 
   // Under the lock.
@@ -85,6 +91,10 @@ class SoftQp final : public Qp {
   bool is_fin_received_ = false;
   Time linger_end_ = kNever;
   Nudge nudge_;
+  std::optional<MemoryLink> link_;
+  std::atomic<bool> is_in_memory_{false};  // link_ is there
+  bool is_watched_ = true;                 // bells come
+  std::atomic<bool> is_unsettled_{true};   // advance() has something to do by itself
 };
 
 }  // namespace ddpsock::engine

@@ -18,26 +18,18 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/process.h"
+#include "base/sparse.h"
 #include "base/sys.h"
+#include "engine/user/arena_layout.h"
 
 namespace ddpsock::engine {
 namespace {
 
-constexpr uint32_t kMaxRecords = 65536;
 constexpr uint32_t kMinRotation = 1024;
-constexpr uint32_t kMaxBlocks = kMaxRecords;  // so that no stream can take another's
 // Free blocks above this index give their pages back to the kernel.
 constexpr uint32_t kKeptBlocks = 64;
 constexpr int kLeaving = -2;  // a place in the table of processes that is being given up
 constexpr Duration kForkTakesAtMost = Duration::from_ms(60'000);
-
-// Two builds that may lay the arena out differently have different numbers.
-constexpr uint64_t hash(const char* text) {
-  uint64_t h = 0xcbf29ce484222325;
-  for (; *text != 0; ++text) h = (h ^ static_cast<uint8_t>(*text)) * 0x100000001b3;
-  return h;
-}
-constexpr uint64_t kBuild = (hash(DDPSOCK_VERSION)) | 1;
 
 // Out of the way of programs, which get the lowest numbers and try round ones; not so high that the
 // kernel must grow the table of descriptors much.
@@ -56,40 +48,24 @@ bool is_process_alive(int pid) {
 
 }  // namespace
 
-struct Arena::Shared {
-  std::atomic<uint64_t> build;  // kBuild once set up: another build may lay things out differently
-  std::atomic<uint32_t> shrink;
-  std::atomic<uint32_t> record_cursor;
-  std::atomic<uint32_t> records_live;
-  std::atomic<uint32_t> rotation;
-  std::atomic<uint32_t> block_hint;
-  std::array<std::atomic<int>, HolderSet::kMax> processes;
-  std::array<std::atomic<int64_t>, HolderSet::kMax> forking_since;
-  std::array<std::atomic<bool>, HolderSet::kMax> has_finished_adoption;
-  std::array<RecordHead, kMaxRecords> heads;
-  std::array<std::atomic<uint8_t>, kMaxBlocks> block_used;
-};
-
-Arena::Arena(Shared* shared) : shared_(shared) {}
+Arena::Arena(ArenaHead* shared) : shared_(shared) {}
 
 Arena* Arena::map(int fd, uint32_t shrink) {
   const uint32_t records = kMaxRecords / shrink;
   const uint32_t blocks = kMaxBlocks / shrink;
-  const size_t head_size = (sizeof(Shared) + 4095) & ~size_t{4095};
-  const size_t size = head_size + records * kRecordSize + size_t{blocks} * kBlockSize;
+  const size_t size = arena_size(shrink);
   if (fd >= 0) {
     struct stat st;
     if (fstat(fd, &st) != 0) return nullptr;
     if (st.st_size == 0 && ftruncate(fd, static_cast<off_t>(size)) != 0) return nullptr;
     if (st.st_size != 0 && static_cast<size_t>(st.st_size) != size) return nullptr;
   }
-  void* p = mmap(nullptr, size, PROT_READ | PROT_WRITE,
-                 MAP_SHARED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0), fd, 0);
-  if (p == MAP_FAILED) return nullptr;
+  void* p = base::map_sparse(size, fd);
+  if (p == nullptr) return nullptr;
   auto* base = static_cast<uint8_t*>(p);
   // Zeroed memory is an arena in which everything is free.
-  auto* arena = new (arena_storage) Arena(reinterpret_cast<Shared*>(p));
-  arena->records_ = base + head_size;
+  auto* arena = new (arena_storage) Arena(reinterpret_cast<ArenaHead*>(p));
+  arena->records_ = base + kRecordsOffset;
   arena->blocks_ = arena->records_ + records * kRecordSize;
   arena->record_count_ = records;
   arena->block_count_ = blocks;
@@ -106,10 +82,11 @@ Arena* Arena::create() {
   // A limit on files would answer ftruncate with a signal.
   const bool may_have_file =
       getrlimit(RLIMIT_FSIZE, &file_size) == 0 && file_size.rlim_cur == RLIM_INFINITY;
-  // Address space may be limited (RLIMIT_AS): take what can be had, down to a sixteenth.
-  for (uint32_t shrink = 1; shrink <= 16; shrink *= 2) {
-    base::UniqueFd fd(may_have_file ? memfd_create("ddpsock", MFD_CLOEXEC) : -1);
+  // Address space may be limited (RLIMIT_AS): take what can be had.
+  for (uint32_t shrink = 1; shrink <= kMostShrink; shrink *= 2) {
+    base::UniqueFd fd(may_have_file ? memfd_create(kArenaName, MFD_CLOEXEC) : -1);
     if (fd.is_valid()) {
+      fchmod(fd.get(), S_IRUSR | S_IWUSR);
       const int high = base::sys.fcntl(fd.get(), F_DUPFD_CLOEXEC, high_descriptor());
       if (high >= 0) fd.reset(high);
     }
@@ -118,7 +95,7 @@ Arena* Arena::create() {
     static_cast<void>(fd.release());
     arena->shared_->rotation.store(kMinRotation, std::memory_order_relaxed);
     arena->shared_->shrink.store(shrink, std::memory_order_relaxed);
-    arena->shared_->build.store(kBuild, std::memory_order_release);
+    arena->shared_->build.store(kArenaBuild, std::memory_order_release);
     return arena;
   }
   return nullptr;
@@ -131,7 +108,7 @@ Arena* Arena::adopt(int fd) {
     uint32_t shrink;
   } start{};
   if (pread(fd, &start, sizeof start, 0) != static_cast<ssize_t>(sizeof start)) return nullptr;
-  if (start.build != kBuild || start.shrink == 0 || start.shrink > 16) return nullptr;
+  if (start.build != kArenaBuild || start.shrink == 0 || start.shrink > kMostShrink) return nullptr;
   Arena* arena = map(fd, start.shrink);
   if (arena == nullptr) return nullptr;
   base::sys.fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -171,7 +148,7 @@ uint32_t Arena::rotation() const {
 }
 
 bool Arena::is_live(uint32_t i) {
-  return head(i)->state.load(std::memory_order_acquire) == kLive;
+  return head(i)->state.load(std::memory_order_acquire) == RecordHead::kLive;
 }
 
 bool Arena::hold_record(uint32_t i) {
@@ -182,7 +159,7 @@ bool Arena::hold_record(uint32_t i) {
   return false;
 }
 
-Arena::RecordHead* Arena::head(uint32_t i) {
+RecordHead* Arena::head(uint32_t i) {
   return &shared_->heads[i];
 }
 
@@ -240,8 +217,9 @@ void* Arena::allocate_record() {
   }
   for (uint32_t tries = 0; tries < round; ++tries) {
     const uint32_t i = shared_->record_cursor.fetch_add(1, std::memory_order_relaxed) % round;
-    uint32_t free = kFree;
-    if (!head(i)->state.compare_exchange_strong(free, kLive, std::memory_order_acq_rel)) continue;
+    uint32_t free = RecordHead::kFree;
+    if (!head(i)->state.compare_exchange_strong(free, RecordHead::kLive, std::memory_order_acq_rel))
+      continue;
     // Process table full: nobody is noted as holder, so the record is never collected, only
     // released.
     if (me < HolderSet::kMax) head(i)->holders.add(me);
@@ -262,13 +240,13 @@ bool Arena::release_record(void* rec) {
 // True for one caller, once nobody holds the record.
 bool Arena::begin_free(RecordHead& h) {
   if (h.has_unlisted_holder.load() || !h.holders.is_empty()) return false;
-  uint32_t live = kLive;
-  return h.state.compare_exchange_strong(live, kDying, std::memory_order_acq_rel);
+  uint32_t live = RecordHead::kLive;
+  return h.state.compare_exchange_strong(live, RecordHead::kDying, std::memory_order_acq_rel);
 }
 
 void Arena::finish_release(void* rec) {
   shared_->records_live.fetch_sub(1, std::memory_order_relaxed);
-  head(index_of(rec))->state.store(kFree, std::memory_order_release);
+  head(index_of(rec))->state.store(RecordHead::kFree, std::memory_order_release);
 }
 
 uint32_t Arena::allocate_block() {
@@ -389,7 +367,18 @@ void Arena::free_process(uint32_t process, int pid) {
     }
   }
   shared_->has_finished_adoption[process].store(false);
+  shared_->plain[process].count.store(0, std::memory_order_relaxed);
   shared_->processes[process].store(0);
+}
+
+void Arena::note_plain(uint32_t count, const char* last_reason) {
+  const uint32_t me = my_process();
+  if (me == HolderSet::kMax) return;
+  PlainNotes& notes = shared_->plain[me];
+  const size_t n = std::min(std::strlen(last_reason), notes.last_reason.size() - 1);
+  std::memcpy(notes.last_reason.data(), last_reason, n);
+  notes.last_reason[n] = 0;
+  notes.count.store(count, std::memory_order_relaxed);
 }
 
 void Arena::collect() {

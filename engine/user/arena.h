@@ -45,9 +45,12 @@ class HolderSet {
   std::array<std::atomic<uint64_t>, kMax / 64> words_{};
 };
 
+struct ArenaHead;
+struct RecordHead;
+
 class Arena {
  public:
-  static constexpr size_t kRecordSize = 512;
+  static constexpr size_t kRecordSize = 768;
   static constexpr size_t kBlockSize = 136 * 1024;  // largest FPDU and a full read behind it
   static constexpr uint32_t kNoBlock = 0;
 
@@ -112,21 +115,17 @@ class Arena {
   // relative that still has it; the caller closes that one. -1 if there is none.
   int find_fd() const;
 
+  // What ddpstat shows of this process's connections that are plain TCP: how many there were, and
+  // why the last one was.
+  void note_plain(uint32_t count, const char* last_reason);
+
   // Frees what dead processes held, by way of `free_contents(record)`. Called by before_fork.
   using FreeContents = void (*)(Arena&, void* record);
   void set_collector(FreeContents f) { free_contents_ = f; }
   void collect();
 
  private:
-  enum RecordState : uint32_t { kFree, kLive, kDying };
-  struct RecordHead {
-    std::atomic<uint32_t> state;
-    HolderSet holders;
-    std::atomic<bool> has_unlisted_holder;  // then nobody can say when it may be freed
-  };
-  struct Shared;
-
-  explicit Arena(Shared* shared);
+  explicit Arena(ArenaHead* shared);
   static Arena* create();
   static Arena* map(int fd, uint32_t shrink);
   static void publish(Arena* arena);
@@ -145,7 +144,7 @@ class Arena {
   bool is_mine(int fd) const;
   uint32_t my_process();
 
-  Shared* shared_;
+  ArenaHead* shared_;
   uint8_t* records_;
   uint8_t* blocks_;
   uint32_t record_count_;

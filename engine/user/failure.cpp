@@ -43,6 +43,14 @@ TermCode judge(const ddp::UntaggedView& v, uint32_t msn, uint32_t mo) {
 }  // namespace
 
 int UserStream::take_control(int fd, Bytes fpdu) {
+  if (r_.is_one_sided.load(std::memory_order_relaxed)) {
+    const int e = hand_over(fpdu);
+    if (e != EOPNOTSUPP) return e;
+  }
+  return refuse_control(fd, fpdu);
+}
+
+int UserStream::refuse_control(int fd, Bytes fpdu) {
   const uint32_t size = fpdu_size(base::load_be16(fpdu.data()));
   if (fpdu.size() < size || base::load_be16(fpdu.data()) < DDP_TAGGED_HEADER_SIZE)
     return fail_protocol(fd, TermCode::ddp(ddp::Error::kLocalCatastrophic), {});
@@ -130,6 +138,7 @@ void UserStream::end_connection(int fd, const char* why) {
   uint8_t waste[4096];
   for (int i = 0; i < 256; ++i)
     if (base::sys.recv(fd, waste, sizeof waste, MSG_DONTWAIT) <= 0) break;
+  if (OneSided* q = queue_pair(); q != nullptr) q->wake();
   errno = saved;
 }
 

@@ -32,7 +32,10 @@ Outcome try_beside(base::Lease& lease, int fd, short events) {
 }  // namespace
 
 void Hold::give_back() {
+  stream_.count_effort(lease_);
   lease_.release();
+  if (stream_.r_.is_one_sided.load(std::memory_order_relaxed)) [[unlikely]]
+    stream_.wake_waiting(&lease_ == &stream_.tx_.lease);
   stream_.finish_release();
 }
 

@@ -20,6 +20,24 @@ class Hold {
     if (is_held_) give_back();
   }
 
+  // Only if nobody has it: false otherwise, at once.
+  bool try_take() {
+    is_held_ = lease_.try_acquire() == base::Lease::Outcome::kAcquired;
+    return is_held_;
+  }
+
+  // Never waits. kHeldByMe: this thread has it already, and keeps it.
+  base::Lease::Outcome attempt() {
+    const auto outcome = lease_.try_acquire();
+    is_held_ =
+        outcome == base::Lease::Outcome::kAcquired || outcome == base::Lease::Outcome::kInherited;
+    return outcome;
+  }
+  void end() {
+    if (is_held_) give_back();
+    is_held_ = false;
+  }
+
   // 0, or the errno for the call: EAGAIN (another call has the direction and this one must not
   // wait: the kernel has been asked and refused too; or a signal handler interrupted this thread's
   // own call), EINTR, ECONNRESET (the last holder died in the middle of a call).

@@ -34,6 +34,7 @@ bool is_ready_now(int fd, short events) {
 int wait_ready(int fd, short events, Time deadline) {
   const KeepErrno keep;
   pollfd p{fd, events, 0};
+  ++base::effort.waits;
   for (;;) {
     int64_t ms = -1;
     if (deadline != kNever) ms = std::min<int64_t>((deadline - base::now()).ceil_ms(), INT_MAX);
@@ -76,6 +77,14 @@ SendMemory send_memory(int fd) {
   socklen_t size = sizeof m;
   if (base::sys.getsockopt(fd, SOL_SOCKET, SO_MEMINFO, m, &size) != 0) return {0, 0};
   return {m[SK_MEMINFO_SNDBUF], m[SK_MEMINFO_WMEM_QUEUED]};
+}
+
+bool is_receive_memory_full(int fd) {
+  const KeepErrno keep;
+  uint32_t m[SK_MEMINFO_VARS] = {};
+  socklen_t size = sizeof m;
+  if (base::sys.getsockopt(fd, SOL_SOCKET, SO_MEMINFO, m, &size) != 0) return false;
+  return m[SK_MEMINFO_RMEM_ALLOC] >= m[SK_MEMINFO_RCVBUF] / 2;
 }
 
 uint32_t send_window(int fd) {

@@ -49,6 +49,10 @@ struct SendMemory {
 };
 SendMemory send_memory(int fd);
 
+// Does what lies unread take half the memory that it may, or more? Then the peer may get no window.
+// The kernel counts buffers, which one byte keeps whole.
+bool is_receive_memory_full(int fd);
+
 // The window that the peer offers now, bytes; 0 if the kernel does not say (before Linux 6.2).
 uint32_t send_window(int fd);
 

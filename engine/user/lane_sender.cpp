@@ -26,6 +26,8 @@ constexpr size_t kWorthTheRing = shm::kRingSize / 4;
 // asked every so many publications.
 constexpr uint32_t kMostUnnoticed = 256;
 // A writer that waits for room looks this often whether the peer lives.
+// There is always room for a bell, unless the peer has seen to it that there is none.
+constexpr Duration kBellPatience = Duration::from_ms(100);
 constexpr Duration kLivenessCheck = Duration::from_ms(20);
 constexpr size_t kMostSlices = 64;
 
@@ -45,7 +47,8 @@ class UserStream::LaneSender {
       if (error_ != 0) break;
       if (is_over_) return turn_to_wire();
       if (wait_for_room()) continue;
-      if (error_ != 0 || (sent_ > 0 && !may_wait())) break;
+      if (error_ != 0) break;
+      // Also after a part: a program that waits for an edge now gets one only of the kernel.
       return turn_to_wire();
     }
     return true;
@@ -81,7 +84,11 @@ class UserStream::LaneSender {
   // False: no room, or the lane is of no use any more (is_over_).
   bool put_piece() {
     const auto room = lane_.room(std::min(from_.left(), kPiece));
-    if (room.size == 0 || !provide(lane_.offset() + room.size)) return false;
+    if (room.size == 0) return false;
+    if (!provide(lane_.offset() + room.size)) {
+      is_over_ = true;
+      return false;
+    }
     IoCursor ahead = from_;
     ahead.get(room.data, room.size);
     const Publication p = lane_.publish(room.size, base::current_cpu());
@@ -98,7 +105,8 @@ class UserStream::LaneSender {
     if (p == Publication::kQuiet && ++m_.unnoticed > kMostUnnoticed) look_for_end();
     from_ = ahead;
     sent_ += room.size;
-    s_.r_.counters.bytes_sent.add(room.size);
+    s_.r_.sent.bytes.add(room.size);
+    s_.r_.sent.bytes_copied.add(room.size);
     return true;
   }
 
@@ -125,7 +133,7 @@ class UserStream::LaneSender {
     uint8_t bell[chunk_size(0)];
     write_chunk_header(bell, 0, s_.tx_.msn);
     mpa::finish_fpdu(bell, DDP_UNTAGGED_HEADER_SIZE, s_.r_.has_crc);
-    const Time deadline = base::now() + Duration::from_ms(2000);
+    const Time deadline = base::now() + kBellPatience;
     for (;;) {
       const ssize_t n =
           base::sys.send(fd_, bell, sizeof bell, MSG_DONTWAIT | (flags_ & MSG_NOSIGNAL));
@@ -142,7 +150,8 @@ class UserStream::LaneSender {
       wait_ready(fd_, POLLOUT, deadline);
     }
     ++s_.tx_.msn;
-    s_.r_.counters.fpdus_sent.add(1);
+    s_.r_.sent.fpdus.add(1);
+    s_.r_.sent.bells_rung.add(1);
     return true;
   }
 
@@ -170,6 +179,8 @@ class UserStream::LaneSender {
         break;
       }
       const timespec ts{0, left.ns};
+      ++base::effort.system_calls;
+      ++base::effort.waits;
       if (syscall(SYS_futex, &futex, FUTEX_WAIT, 1, &ts, nullptr, 0) != 0 && errno == EINTR &&
           !(sent_ == 0 && deadline == kNever && do_handlers_restart()))
         error_ = EINTR;

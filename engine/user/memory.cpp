@@ -70,6 +70,8 @@ const char* memory_text(MemoryState state) {
       return "several processes held the connection when it began";
     case MemoryState::kLeft:
       return "left shared memory for a program that was executed";
+    case MemoryState::kYielded:
+      return "left shared memory for one-sided operations";
     case MemoryState::kBroken:
       return "the connection has ended";
   }
@@ -133,28 +135,36 @@ void UserStream::note_invitation(const stream::Hello& hello) {
 }
 
 // REQUIRES: the receive lease, and that the start-up frame is read. The mapping is there before the
-// question who else holds the stream: a child forked after it has it too.
-void UserStream::try_to_join(int fd) {
+// question who else holds the stream: a child forked after it has it too. Memory that was joined
+// before gets what the peer writes, and this end would never see it: the connection ends. 0, or the
+// errno value of that.
+int UserStream::try_to_join(int fd) {
   Memory& m = r_.memory;
   const bool is_last_attempt = ++m.attempts >= kMostAttempts;
   if (!arena_.is_sole_holder(&r_)) {
     if (is_last_attempt) m.state = MemoryState::kShared;
-    return;
+    return 0;
   }
   const auto segment = shm::Segment::open(m.offer);
   if (!segment) {
     m.state = reason_for(segment.error());
-    return;
+    return 0;
   }
   segment_.store(*segment, std::memory_order_release);
-  if (arena_.is_sole_holder(&r_) && (*segment)->join()) {
+  const bool is_sole = arena_.is_sole_holder(&r_);
+  if (is_sole && (*segment)->join()) {
     reading_lane_of(*segment).note_fpdu(rx_.msn);
     on_joined(fd);
-    return;
+    return 0;
   }
   segment_.store(nullptr, std::memory_order_release);
   (*segment)->unmap();
+  if (is_sole) {
+    m.state = MemoryState::kBadOffer;
+    return fail_lost(fd, "somebody else has joined the shared memory of this connection");
+  }
   if (is_last_attempt) m.state = MemoryState::kShared;
+  return 0;
 }
 
 shm::LaneReader UserStream::reading_lane_of(shm::Segment* segment) {
@@ -165,6 +175,35 @@ shm::LaneReader UserStream::reading_lane_of(shm::Segment* segment) {
 void UserStream::notice_joining(int fd) {
   const shm::Segment* segment = segment_.load(std::memory_order_acquire);
   if (segment != nullptr && segment->is_joined()) on_joined(fd);
+}
+
+// A program that only receives would keep the descriptor for good.
+void UserStream::notice_joining_while_receiving(int fd) {
+  const shm::Segment* segment = segment_.load(std::memory_order_acquire);
+  if (segment == nullptr || !segment->is_joined()) return;
+  Hold hold(*this, tx_.lease);
+  if (hold.try_take() && r_.memory.state == MemoryState::kOffered) on_joined(fd);
+}
+
+// The peer says that it will not join. Keeping the offer would cost a descriptor. The mapping stays
+// until the end, because other threads may be looking at it.
+void UserStream::withdraw_offer() {
+  if (r_.memory.state != MemoryState::kOffered) return;
+  Hold hold(*this, tx_.lease);
+  if (!hold.try_take()) return;
+  shm::Segment* segment = segment_.load(std::memory_order_acquire);
+  if (segment == nullptr || !segment->withdraw()) return;
+  r_.memory.state = MemoryState::kNotWanted;
+  drop_descriptor();
+}
+
+// As the peer sees it: a side that only receives may never have had to notice.
+MemoryState UserStream::memory_state() const {
+  const MemoryState state = r_.memory.state.load(std::memory_order_acquire);
+  const shm::Segment* segment = segment_.load(std::memory_order_acquire);
+  const bool has_joined =
+      state == MemoryState::kOffered && segment != nullptr && segment->is_joined();
+  return has_joined ? MemoryState::kJoined : state;
 }
 
 // Bells must not wait for one another (Nagle) or for more (cork); what the program has set comes
@@ -225,36 +264,45 @@ bool UserStream::get_push_option(int name, int& value) {
   return true;
 }
 
+MemoryState UserStream::left_state() const {
+  return r_.one_sided_owner.load() != 0 ? MemoryState::kYielded : MemoryState::kLeft;
+}
+
 void UserStream::leave_memory(int fd) {
   const KeepErrno keep;
   Memory& m = r_.memory;
   shm::Segment* segment = segment_.load(std::memory_order_acquire);
   const auto state = m.state.load(std::memory_order_acquire);
   if (state == MemoryState::kInvited || state == MemoryState::kUnasked) {
-    m.state = MemoryState::kLeft;
+    m.state = left_state();
     return;
   }
   if (segment == nullptr || (state != MemoryState::kJoined && state != MemoryState::kOffered))
     return;
   m.has_left = true;
   segment->lane_from(m.end).writer.is_on_wire.store(1, std::memory_order_release);
-  shm::LaneReader lane = reading_lane_of(segment);
-  lane.close();
+  reading_lane_of(segment).close();
   Hold hold(*this, rx_.lease);
-  if (hold.take(fd, Hold::kReceive, MSG_DONTWAIT) != 0) return;
-  // In order: what precedes the FPDU expected next, then what a barrier held back.
-  const uint32_t split = static_cast<uint32_t>(lane.size_before(rx_.msn));
+  if (hold.take(fd, Hold::kReceive, MSG_DONTWAIT) == 0) empty_lane(fd);
+}
+
+// REQUIRES: the receive lease, and that leave_memory() has closed the lane. 0, or an errno value.
+int UserStream::empty_lane(int fd) {
+  Memory& m = r_.memory;
+  shm::LaneReader lane = reading_lane_of(segment_.load(std::memory_order_acquire));
+  // In order: what precedes the FPDU expected next, then what a barrier held back. As much as there
+  // is now: a peer that publishes in spite of the close does so in vain.
+  const size_t whole = lane.size();
+  const auto split = static_cast<uint32_t>(std::min(lane.size_before(rx_.msn), whole));
   rx_.residue_fpdu = lane.barrier_fpdu();
-  while (const size_t left = lane.size()) {
+  while (rx_.residue_end < whole) {
     const size_t at = rx_.residue_end;
     uint32_t& block = rx_.residue_blocks[at / Arena::kBlockSize];
     if (block == Arena::kNoBlock) block = arena_.allocate_block();
-    if (block == Arena::kNoBlock) {
-      fail_lost(fd, "no memory for the bytes that lay in shared memory");
-      return;
-    }
+    if (block == Arena::kNoBlock)
+      return fail_lost(fd, "no memory for the bytes that lay in shared memory");
     const size_t offset = at % Arena::kBlockSize;
-    const auto bytes = lane.at(0, std::min(left, Arena::kBlockSize - offset));
+    const auto bytes = lane.at(0, std::min(whole - at, Arena::kBlockSize - offset));
     std::memcpy(arena_.block_data(block) + offset, bytes.data, bytes.size);
     static_cast<void>(lane.take(bytes.size, base::current_cpu()));
     rx_.residue_end += static_cast<uint32_t>(bytes.size);
@@ -262,7 +310,8 @@ void UserStream::leave_memory(int fd) {
   rx_.residue_split = split;
   if (!m.had_nodelay) set_int_option(fd, TCP_NODELAY, 0);
   if (m.had_cork) set_int_option(fd, TCP_CORK, 1);
-  m.state.store(MemoryState::kLeft, std::memory_order_release);
+  m.state.store(left_state(), std::memory_order_release);
+  return 0;
 }
 
 }  // namespace ddpsock::engine

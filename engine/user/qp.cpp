@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <new>
@@ -16,6 +17,7 @@
 #include "engine/soft/soft_engine.h"
 #include "engine/soft/soft_limits.h"
 #include "engine/soft/transmitter.h"
+#include "engine/stream.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -91,6 +93,56 @@ class TcpChannel final : public Channel {
   Time emss_until_{};
 };
 
+// Between the chunks of a byte stream, whose connection it is.
+class OneSidedChannel final : public Channel {
+ public:
+  OneSidedChannel(int fd, Stream& stream) : fd_(fd), stream_(stream) {}
+
+  Result<size_t> send(std::span<const Bytes> from, Time) override {
+    return noted(stream_.send_fpdus(fd_, from), is_sending_taken_);
+  }
+  Result<size_t> receive(std::span<const MutBytes> to, Time) override {
+    return noted(stream_.receive_fpdus(fd_, to), is_receiving_taken_);
+  }
+  bool is_emptied_by_short_read() const override { return false; }
+  // The program's to do.
+  void shut_write(Time) override {}
+  void drop(Time) override {}
+
+  // An FPDU that takes no more than a quarter of the send buffer is never cut.
+  uint32_t emss(Time now) override {
+    if (emss_ != 0 && now < emss_until_) return emss_;
+    int size = 0;
+    socklen_t length = sizeof size;
+    const bool is_known =
+        base::sys.getsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &size, &length) == 0 && size > 0;
+    const uint32_t room = is_known ? static_cast<uint32_t>(size) / 4 : kLeastEmss;
+    emss_ =
+        std::clamp<uint32_t>(room, kLeastEmss, std::max(kLeastEmss, stream_.status().max_payload));
+    emss_until_ = now + kEmssAge;
+    return emss_;
+  }
+  // Who has the connection says when he goes (OneSided::wake), but not if he is another process.
+  Time next_event(Time now) const override {
+    return is_sending_taken_ || is_receiving_taken_ ? now + kRetry : kNever;
+  }
+
+ private:
+  static constexpr Duration kRetry = Duration::from_ms(1);
+
+  static Result<size_t> noted(Result<size_t> moved, bool& is_taken) {
+    is_taken = !moved && to_int(moved.error()) == EBUSY;
+    if (is_taken) return fail_errno(EAGAIN);
+    return moved;
+  }
+
+  const int fd_;
+  Stream& stream_;
+  bool is_sending_taken_ = false, is_receiving_taken_ = false;
+  uint32_t emss_ = 0;
+  Time emss_until_{};
+};
+
 bool is_connected_tcp(int fd) {
   tcp_info info{};
   socklen_t size = sizeof info;
@@ -110,10 +162,15 @@ class UserMessageEngine final : public SoftEngine {
         .with(Capability::kKernelTrueReadiness)
         .with(Capability::kInlineStream);
   }
-  Result<std::unique_ptr<Channel>, StartError> open_channel(LowerLayer lower) override {
-    const int fd = static_cast<int>(lower);
+  Result<std::unique_ptr<Channel>, StartError> open_channel(const Start& start) override {
+    const int fd = static_cast<int>(start.lower);
     if (!is_connected_tcp(fd)) return fail(StartError::kBadLowerLayer);
-    std::unique_ptr<Channel> channel(new (std::nothrow) TcpChannel(fd));
+    std::unique_ptr<Channel> channel;
+    if (start.stream != nullptr) {
+      channel.reset(new (std::nothrow) OneSidedChannel(fd, *start.stream));
+    } else {
+      channel.reset(new (std::nothrow) TcpChannel(fd));
+    }
     if (!channel) return fail(StartError::kNoMemory);
     return channel;
   }

@@ -39,16 +39,18 @@ class UserStream::Receiver {
   // receiver_lane.cpp: where the stream lies in shared memory.
   bool take_residue();
   bool take_from_lane();
-  void copy_from_lane(const shm::LaneReader::Bytes& bytes);
   void wake_writer();
   bool is_bell_in_front() const;
-  uint32_t known_bells(uint32_t unread) const;
   ssize_t pull_beside_lane();
   ssize_t pull_no_further(int flags);
   ssize_t await_bell(int flags, bool may_wait);
+  bool linger();
   bool spin_for_bytes();
+  void note_habit();
   bool on_wire_end(ssize_t n);
+  void ask_for_edge();
   void settle();
+  void take_bells(uint32_t count);
   void take_bells_singly(uint32_t count);
   bool may_bell_lie() const;
   ssize_t read(uint32_t ask, int flags);
@@ -69,6 +71,7 @@ class UserStream::Receiver {
   size_t got_ = 0;
   int error_ = 0;
   bool must_drop_ = false;   // the kept byte of an FPDU that is delivered to its end
+  bool was_empty_ = false;   // the lane, when it was looked at
   bool has_spun_ = false;    // and found bytes
   bool is_drained_ = false;  // the last read took all that the kernel had
   uint8_t* data_ = nullptr;

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "engine/user/record.h"
 
+#include <errno.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -17,7 +21,48 @@ Record::Record(const StreamAttr& attr)
       max_payload(attr.max_payload != 0 ? std::min(attr.max_payload, kMaxChunkPayload)
                                         : kPreferredPayload),
       start_timeout(attr.start_timeout),
-      opened_at(base::now()) {}
+      opened_at(base::now()) {
+  std::strncpy(verdict.data(), attr.verdict, verdict.size() - 1);
+}
+
+namespace {
+
+TcpAddress read_address(int (*ask)(int, sockaddr*, socklen_t*), int fd) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  TcpAddress address{};
+  if (ask(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return address;
+  if (storage.ss_family == AF_INET) {
+    const auto& in = reinterpret_cast<const sockaddr_in&>(storage);
+    address.family = 4;
+    address.port = ntohs(in.sin_port);
+    std::memcpy(address.host.data(), &in.sin_addr, sizeof in.sin_addr);
+  } else if (storage.ss_family == AF_INET6) {
+    const auto& in = reinterpret_cast<const sockaddr_in6&>(storage);
+    address.family = 6;
+    address.port = ntohs(in.sin6_port);
+    std::memcpy(address.host.data(), &in.sin6_addr, sizeof in.sin6_addr);
+  }
+  return address;
+}
+
+}  // namespace
+
+// libc's own functions: no preload stands in front of them.
+TcpAddress local_address(int fd) {
+  return read_address(getsockname, fd);
+}
+
+TcpAddress remote_address(int fd) {
+  return read_address(getpeername, fd);
+}
+
+void Record::note_addresses(int fd) {
+  const int saved = errno;
+  local = local_address(fd);
+  remote = remote_address(fd);
+  errno = saved;
+}
 
 void Record::note_failure(const char* why) {
   if (has_failure.load(std::memory_order_acquire)) return;

@@ -10,6 +10,8 @@
 #include <cstdint>
 
 #include "base/clock.h"
+#include "base/counter.h"
+#include "base/effort.h"
 #include "base/lease.h"
 #include "ddp/format.h"
 #include "engine/shm/segment.h"
@@ -40,6 +42,15 @@ struct Rx {
   // Those from residue_split on come after all FPDUs before residue_fpdu.
   std::array<uint32_t, 2> residue_blocks{};
   uint32_t residue_beg = 0, residue_end = 0, residue_split = 0, residue_fpdu = 0;
+  // Once drained (one_sided_rx.cpp): stream bytes that come before all others, and the kernel's
+  // unread bytes that are accounted for already. `block` then holds the beginning of an FPDU.
+  static constexpr size_t kPoolBlocks = 8;
+  std::array<uint32_t, kPoolBlocks> pool_blocks{};
+  uint32_t pool_beg = 0, pool_end = 0;
+  uint32_t held = 0;
+  bool is_drained = false;
+  std::atomic<bool> is_wanted = false;  // the queue pair's thread found the lease taken
+  uint32_t pool_size() const { return pool_end - pool_beg; }
 };
 
 struct Tx {
@@ -52,21 +63,37 @@ struct Tx {
   uint32_t tail_beg = 0, tail_end = 0;
   std::atomic<bool> is_started = false;  // our start-up frame was sent
   std::atomic<bool> is_shut = false;     // by shutdown()
+  std::atomic<bool> is_wanted = false;   // the queue pair's thread found the lease taken
 };
 
-// Written under the lease of its direction, read at any time.
-class Counter {
- public:
-  void add(uint64_t n) { value_.store(value() + n, std::memory_order_relaxed); }
-  uint64_t value() const { return value_.load(std::memory_order_relaxed); }
-
- private:
-  std::atomic<uint64_t> value_{0};
-};
-
+// Of one direction, under its lease, so that two threads share no line. `effort` is as
+// base/effort.h has it: waits and spins of a poller count where its thread goes on.
 struct Counters {
-  Counter bytes_sent, bytes_received, fpdus_sent, fpdus_received, crcs_checked;
+  void add(const base::Effort& spent) {
+    system_calls.add(spent.system_calls);
+    if ((spent.waits | spent.spins) == 0) return;
+    waits.add(spent.waits);
+    spins.add(spent.spins);
+    vain_spins.add(spent.vain_spins);
+  }
+
+  using Counter = base::Counter;
+  Counter bytes, fpdus;
+  Counter bytes_copied;  // payload, in user space
+  Counter crcs_checked;  // of FPDUs received
+  Counter bells_rung;    // by the sender; those taken are in LaneRx
+  Counter errors;  // calls that failed, those that would have had to wait or were interrupted aside
+  Counter system_calls, waits, spins, vain_spins;
 };
+
+struct TcpAddress {
+  uint8_t family;  // 4, 6, or 0: not known
+  uint16_t port;
+  std::array<uint8_t, 16> host;
+};
+// As far as the kernel knows them by now. errno is not kept.
+TcpAddress local_address(int fd);
+TcpAddress remote_address(int fd);
 
 // Why a stream is not in shared memory. The texts are in memory.cpp.
 enum class MemoryState : uint8_t {
@@ -80,6 +107,7 @@ enum class MemoryState : uint8_t {
   kBadOffer,    // what the peer offered is not what it said
   kShared,      // several processes held the stream before it began
   kLeft,        // a program was executed that has no part in it
+  kYielded,     // one-sided operations have begun
   kBroken,      // the connection has ended
 };
 
@@ -103,6 +131,8 @@ const char* memory_text(MemoryState state);
 struct Record {
   explicit Record(const StreamAttr& attr);
 
+  // As far as the kernel knows them by now.
+  void note_addresses(int fd);
   // The first reason stays. Text beyond the field is cut.
   void note_failure(const char* why);
 
@@ -110,7 +140,11 @@ struct Record {
       0;  // SO_COOKIE of the socket: how a process that came by exec finds its streams
   std::atomic<StreamState> state{StreamState::kStarting};
   std::atomic<bool> is_dying{false};  // the last holder has released it
-  std::atomic<bool> has_crc{true};    // until the start-up frames agree otherwise
+  // One-sided operations have been used; for good. The process whose queue pair it is, 0: none.
+  std::atomic<bool> is_one_sided{false};
+  std::atomic<int32_t> one_sided_owner{0};
+  std::atomic<int32_t> fault{0};    // an errno that recv() has to tell: its stream was ended by us
+  std::atomic<bool> has_crc{true};  // until the start-up frames agree otherwise
   std::atomic<bool> has_failure{false};
   Role role;
   std::atomic<Peer> peer;
@@ -129,7 +163,12 @@ struct Record {
   Rx rx;
   Tx tx;
   Memory memory;
-  Counters counters;
+  alignas(64) Counters sent;
+  alignas(64) Counters received;
+  // For who asks what this is (ddpstat); nothing here depends on it.
+  TcpAddress local{}, remote{};
+  int32_t opened_as = -1;          // the descriptor
+  std::array<char, 64> verdict{};  // why it is in DDPMODE
   std::array<char, 96> failure{};
 };
 static_assert(sizeof(Record) <= Arena::kRecordSize);

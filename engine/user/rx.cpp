@@ -46,6 +46,7 @@ UserStream::Receiver::Receiver(UserStream& stream, int fd, std::span<const iovec
 }
 
 Io UserStream::Receiver::run() {
+  if (lane_) ask_for_edge();
   for (;;) {
     deliver();
     if (to_.left() == 0) break;
@@ -102,6 +103,7 @@ void UserStream::Receiver::put(const uint8_t* from, uint32_t n) {
     to_.skip(n);
   } else {
     to_.put(from, n);
+    s_.r_.received.bytes_copied.add(n);
   }
   got_ += n;
 }
@@ -226,6 +228,7 @@ ssize_t UserStream::Receiver::pull_directly(uint32_t payload, uint32_t rest) {
 
   uint32_t crc = s_.r_.has_crc ? base::crc32c({p, end_ - beg_}) : 0;
   to_.put(p + kChunkHeader, here);
+  s_.r_.received.bytes_copied.add(here);
   count_segment(p, payload);
   if (data_ == nullptr && !move_to_block()) return -1;
   beg_ = end_ = 0;
@@ -310,11 +313,15 @@ void UserStream::Receiver::enable_queue_hints() {
 // The process may be killed in its sleep: what the record says is then what is so, and a relative
 // goes on from there.
 bool UserStream::Receiver::prepare_to_sleep() {
-  if (must_drop_) return true;
+  if (must_drop_) {
+    ++base::effort.waits;
+    return true;
+  }
   if (data_ == small_ && end_ > beg_ && !move_to_block()) return false;
   rx_.beg = beg_;
   rx_.end = end_;
   rx_.is_asleep = true;
+  ++base::effort.waits;
   return true;
 }
 
@@ -359,6 +366,7 @@ Io UserStream::Receiver::finish() {
     if (read(kChunkHeader, MSG_DONTWAIT) <= 0)
       error_ = s_.fail_lost(fd_, "a byte known to be queued is gone");
   }
+  if (lane_) note_habit();
   if (lane_ && got_ > 0 && error_ == 0 && !may_bell_lie()) settle();
   if (s_.is_state(StreamState::kFailed)) beg_ = end_ = rx_.left = 0;
   if (beg_ == end_ && rx_.left == 0) {
@@ -379,28 +387,41 @@ Io UserStream::Receiver::finish() {
   return error_ != 0 ? Io::fail(error_) : Io::ok(0);
 }
 
-Io UserStream::recv(int fd, std::span<const iovec> to, int flags) {
+Io UserStream::recv_now(int fd, std::span<const iovec> to, int flags) {
   const KeepErrno keep;
   constexpr int kKnown =
       MSG_DONTWAIT | MSG_PEEK | MSG_WAITALL | MSG_TRUNC | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC;
   if ((flags & ~kKnown) != 0) return Io::fail(EOPNOTSUPP);
   Hold hold(*this, rx_.lease);
   if (const int e = hold.take(fd, Hold::kReceive, flags); e != 0) return Io::fail(e);
+  if (rx_.is_drained || r_.is_one_sided.load(std::memory_order_relaxed)) [[unlikely]] {
+    hold.end();
+    return recv_one_sided(fd, to, flags);
+  }
   if (rx_.error != 0 && !has_bytes_left()) return Io::fail(std::exchange(rx_.error, 0));
   if (is_state(StreamState::kFailed)) return Io::ok(0);
   if (!rx_.is_started) {
     if (const int e = start_receiving(fd, flags); e != 0)
       return e == kEndOfStream ? Io::ok(0) : Io::fail(e);
   }
-  if (r_.memory.state == MemoryState::kInvited) try_to_join(fd);
+  if (r_.memory.state == MemoryState::kInvited) {
+    if (const int e = try_to_join(fd); e != 0) return Io::fail(e);
+  }
+  if (r_.memory.state == MemoryState::kOffered) notice_joining_while_receiving(fd);
   if (IoCursor(to).left() == 0) {
     // Nothing to place, but the call still waits or refuses as TCP's does.
     const ssize_t n = base::sys.recv(fd, nullptr, 0, flags & MSG_DONTWAIT);
     return n < 0 ? Io::fail(errno) : Io::ok(0);
   }
   if ((flags & MSG_PEEK) != 0)
-    return reading_lane() ? peek_beside_lane(fd, to, flags) : peek(fd, to, flags);
-  return Receiver(*this, fd, to, flags).run();
+    return reading_lane() || has_residue() ? peek_beside_lane(fd, to, flags) : peek(fd, to, flags);
+  const Io io = Receiver(*this, fd, to, flags).run();
+  // Another process has begun with one-sided operations meanwhile, and what came is for it.
+  if (io.error == EAGAIN && r_.is_one_sided.load(std::memory_order_relaxed)) [[unlikely]] {
+    hold.end();
+    return recv_one_sided(fd, to, flags);
+  }
+  return io;
 }
 
 }  // namespace ddpsock::engine

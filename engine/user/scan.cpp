@@ -47,15 +47,16 @@ size_t UserStream::Scan::take(const uint8_t* p, size_t n, IoCursor* to, bool is_
 }
 
 UserStream::Scan::Sight UserStream::Scan::look(IoCursor* to, bool is_truncating) {
-  return look_from(to, is_truncating, true);
+  return look_from(to, is_truncating, true, {});
 }
 
-UserStream::Scan::Sight UserStream::Scan::look_behind_front(IoCursor* to, bool is_truncating) {
-  return look_from(to, is_truncating, false);
+UserStream::Scan::Sight UserStream::Scan::look_behind_front(IoCursor* to, bool is_truncating,
+                                                            Span fpdus) {
+  return look_from(to, is_truncating, false, fpdus);
 }
 
 UserStream::Scan::Sight UserStream::Scan::look_from(IoCursor* to, bool is_truncating,
-                                                    bool has_front) {
+                                                    bool has_front, Span fpdus) {
   const Rx& rx = s_.rx_;
   Sight sight;
   if (data_ == nullptr) {
@@ -85,7 +86,8 @@ UserStream::Scan::Sight UserStream::Scan::look_from(IoCursor* to, bool is_trunca
   }
   uint32_t beg = 0;
   uint32_t msn = rx.msn;
-  while (end - beg >= kChunkHeader && (to == nullptr || to->left() > 0)) {
+  while (end - beg >= kChunkHeader && (to == nullptr || to->left() > 0) &&
+         (!fpdus.end || msn != *fpdus.end)) {
     const uint32_t ulpdu = base::load_be16(data + beg);
     const uint32_t size = fpdu_size(ulpdu);
     // Anything but a good chunk is for recv() to deal with: it has something to report.
@@ -97,8 +99,10 @@ UserStream::Scan::Sight UserStream::Scan::look_from(IoCursor* to, bool is_trunca
       if (sight.payload == 0) sight.error = EPROTO;
       return sight;
     }
-    sight.payload +=
-        take(data + beg + kChunkHeader, ulpdu - DDP_UNTAGGED_HEADER_SIZE, to, is_truncating);
+    sight.has_bells |= ulpdu == DDP_UNTAGGED_HEADER_SIZE;
+    if (!fpdus.first || !shm::is_before(msn, *fpdus.first))
+      sight.payload +=
+          take(data + beg + kChunkHeader, ulpdu - DDP_UNTAGGED_HEADER_SIZE, to, is_truncating);
     beg += size;
     ++msn;
   }
@@ -162,6 +166,11 @@ Io UserStream::peek(int fd, std::span<const iovec> to, int flags) {
       return Receiver(*this, fd, {&one, 1}, MSG_DONTWAIT).run();
     }
     if (sight.error != 0) return Io::fail(sight.error);
+    if (sight.payload == 0 && sight.has_bells) {
+      // Nothing comes of those, and the kernel would not wait for more while they lie there.
+      Receiver(*this, fd, {}, MSG_DONTWAIT).refresh();
+      continue;
+    }
     size_t queued = sight.queued;
     if (sight.payload == 0 && sight.has_partial) {
       if (const int e = scan.swallow(); e != 0) return Io::fail(e);
@@ -183,11 +192,17 @@ Io UserStream::readable(int fd) {
     if (e == EPROTOTYPE) return Io::fail(e);
     if (e != 0) return Io::ok(0);
   }
+  if (rx_.is_drained) [[unlikely]]
+    return Io::ok(static_cast<ssize_t>(readable_one_sided(fd)));
   const size_t beside = bytes_beside_wire();
   if (const auto lane = reading_lane(); lane && !lane->is_wire_in_use(rx_.msn))
     return Io::ok(static_cast<ssize_t>(rx_.left + beside));
-  const size_t on_wire = Scan(*this, fd, bytes_queued(fd)).look(nullptr).payload;
-  return Io::ok(static_cast<ssize_t>(beside + on_wire));
+  Scan scan(*this, fd, bytes_queued(fd));
+  const Scan::Sight sight = scan.look(nullptr);
+  // A program that is told of nothing waits for an edge. Part of an FPDU must not be left where it
+  // may keep the kernel from taking the rest.
+  if (beside + sight.payload == 0 && sight.has_partial) scan.swallow();
+  return Io::ok(static_cast<ssize_t>(beside + sight.payload));
 }
 
 bool UserStream::is_recv_ready(int fd) {
@@ -198,11 +213,18 @@ bool UserStream::is_recv_ready(int fd) {
   if (!rx_.is_started) {
     if (const int e = start_receiving(fd, MSG_DONTWAIT); e != 0) return e != EAGAIN;
   }
+  if (rx_.is_drained) [[unlikely]]
+    return is_recv_ready_one_sided(fd);
   if (const auto lane = reading_lane(); lane && !lane->is_wire_in_use(rx_.msn))
     return is_ready_beside_lane(fd);
   if (bytes_beside_wire() > 0) return true;
   Scan scan(*this, fd, static_cast<size_t>(rx_.low_water));
-  const Scan::Sight sight = scan.look(nullptr);
+  Scan::Sight sight = scan.look(nullptr);
+  if (sight.payload == 0 && sight.has_bells) {
+    Receiver(*this, fd, {}, MSG_DONTWAIT).refresh();
+    if (bytes_beside_wire() > 0) return true;
+    sight = scan.look(nullptr);
+  }
   if (sight.has_ended || sight.error != 0) return true;
   if (sight.payload >= static_cast<size_t>(rx_.low_water)) return true;
   // What cannot grow any more need not reach the mark.

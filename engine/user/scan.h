@@ -2,6 +2,8 @@
 #ifndef DDPSOCK_ENGINE_USER_SCAN_H_
 #define DDPSOCK_ENGINE_USER_SCAN_H_
 
+#include <optional>
+
 #include "engine/user/user_stream.h"
 
 namespace ddpsock::engine {
@@ -22,14 +24,19 @@ class UserStream::Scan {
     bool has_ended = false;  // nothing deliverable, and the peer's stream is over
     int error = 0;           // nothing deliverable, and the kernel or the stream has this to report
     size_t queued = 0;       // unread bytes of the kernel that were seen
+    bool has_bells = false;  // FPDUs without payload were seen
     bool has_partial = false;  // an incomplete FPDU lies in the kernel
     uint32_t next_fpdu = 0;    // the number of the first FPDU that was not looked into
   };
   // Copies deliverable payload into `to`, or only counts it as MSG_TRUNC does, verifying each FPDU
   // it takes from. Without `to` all of it is counted.
   Sight look(IoCursor* to, bool is_truncating = false);
-  // The same without what recv() has begun to deliver.
-  Sight look_behind_front(IoCursor* to, bool is_truncating);
+  // The same without what recv() has begun to deliver, and of some FPDUs only: from `first` on,
+  // before `end`.
+  struct Span {
+    std::optional<uint32_t> first{}, end{};
+  };
+  Sight look_behind_front(IoCursor* to, bool is_truncating, Span fpdus);
 
   // Waits until the kernel has more than `queued` unread bytes. Like recv(): 0, or EAGAIN after
   // SO_RCVTIMEO, EINTR, ...; ENODATA when it has and gets no more.
@@ -40,7 +47,7 @@ class UserStream::Scan {
   int swallow();
 
  private:
-  Sight look_from(IoCursor* to, bool is_truncating, bool has_front);
+  Sight look_from(IoCursor* to, bool is_truncating, bool has_front, Span fpdus);
   static size_t take(const uint8_t* p, size_t n, IoCursor* to, bool is_truncating);
 
   static constexpr size_t kMostBytes = 8 << 20;

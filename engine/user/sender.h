@@ -41,6 +41,9 @@ class UserStream::Sender {
  public:
   Sender(UserStream& stream, int fd, std::span<const iovec> from, int flags);
   Io run();
+  // Hands over FPDUs of the queue pair instead, as many as the kernel is sure to take whole and one
+  // at least; how many bytes. REQUIRES: `from` holds whole FPDUs and is not empty.
+  Result<size_t> send_fpdus();
 
  private:
   static constexpr size_t kMinAllowance = 1024;
@@ -48,7 +51,7 @@ class UserStream::Sender {
   static constexpr size_t kBurstOverhead = kMaxBurstChunks * (kChunkHeader + kMaxTrailer);
   static constexpr size_t kMaxSlices = 3 * kMaxBurstChunks;
 
-  size_t allowance();
+  size_t allowance(size_t bytes);
   void spend(size_t bytes);
   uint32_t next_payload(size_t left, size_t allowed) const;
   void send_burst(size_t allowed);
@@ -60,6 +63,7 @@ class UserStream::Sender {
   void on_refusal();
   void on_cut(std::span<iovec> list, size_t taken);
   void keep_tail(IoCursor bytes, size_t size);
+  Result<size_t> note_fpdus(size_t taken);
 
   UserStream& s_;
   Tx& tx_;

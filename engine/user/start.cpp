@@ -121,7 +121,9 @@ int UserStream::start_sending(int fd, int flags) {
 
 int UserStream::send_start_frame(int fd, int flags, bool is_rejected) {
   std::array<uint8_t, DDPSOCK_HELLO_MAX_SIZE> hello;
-  stream::Hello words{.max_payload = kPreferredPayload};
+  stream::Hello words{.features = DDPSOCK_FEATURE_STREAM | DDPSOCK_FEATURE_ONE_SIDED,
+                      .max_payload = kPreferredPayload};
+  if (r_.wants_memory) words.features |= DDPSOCK_FEATURE_JOINS;
   if (!is_rejected) offer_memory(words);
   const size_t hello_size = stream::encode(hello, words).value_or(0);
   mpa::StartupFrame frame{.kind = kind_sent_by(r_.role),
@@ -141,6 +143,7 @@ int UserStream::send_start_frame(int fd, int flags, bool is_rejected) {
   uint8_t bytes[MPA_STARTUP_HEADER_SIZE + MPA_ENHANCED_SIZE + DDPSOCK_HELLO_MAX_SIZE];
   const auto size = mpa::write_startup(frame, bytes);
   assert(size.has_value());
+  if (r_.remote.family == 0) r_.note_addresses(fd);
   const ssize_t n = base::sys.send(fd, bytes, *size, flags);
   if (n < 0) return errno;
   if (static_cast<size_t>(n) < *size)
@@ -229,6 +232,7 @@ int UserStream::accept_start_frame(int fd, mpa::StartupView view) {
     const uint32_t ours = r_.max_payload;
     r_.max_payload = std::clamp(hello->max_payload, std::min(kMinPayload, ours), ours);
     note_invitation(*hello);
+    if ((hello->features & DDPSOCK_FEATURE_JOINS) == 0) withdraw_offer();
   } else {
     r_.max_payload = std::min(r_.max_payload.load(), payload_per_segment(fd));
   }

@@ -4,13 +4,16 @@
 #define DDPSOCK_ENGINE_USER_STREAM_TESTING_H_
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -104,9 +107,31 @@ struct End {
   }
 };
 
+struct MemoryEnd : End {
+  MemoryEnd(int fd_to_use, Role role) : End(fd_to_use, role, Peer::kProved, false, true, true) {}
+};
+
 inline bool kernel_says_readable(int fd) {
   pollfd p{fd, POLLIN, 0};
   return ::poll(&p, 1, 0) == 1 && (p.revents & POLLIN) != 0;
+}
+
+// What this process has of the memory of connections, and of descriptors.
+inline std::vector<std::pair<uintptr_t, uintptr_t>> mapped_segments() {
+  std::ifstream in("/proc/self/maps");
+  std::vector<std::pair<uintptr_t, uintptr_t>> ranges;
+  for (std::string line; std::getline(in, line);) {
+    if (line.find("ddpsock-stream") == std::string::npos) continue;
+    const size_t dash = line.find('-');
+    ranges.emplace_back(std::stoull(line, nullptr, 16),
+                        std::stoull(line.substr(dash + 1), nullptr, 16));
+  }
+  return ranges;
+}
+inline size_t open_files() {
+  size_t n = 0;
+  for (int fd = 0; fd < 4096; ++fd) n += fcntl(fd, F_GETFD) >= 0 ? 1 : 0;
+  return n;
 }
 
 }  // namespace ddpsock::engine

@@ -67,7 +67,7 @@ UserStream::Sender::Sender(UserStream& stream, int fd, std::span<const iovec> fr
 
 Io UserStream::Sender::run() {
   while (from_.left() > 0 && error_ == 0) {
-    const size_t allowed = allowance();
+    const size_t allowed = allowance(from_.left());
     if (allowed == 0) {
       if (!may_wait_ || is_nonblocking(fd_)) {
         error_ = EAGAIN;
@@ -83,8 +83,8 @@ Io UserStream::Sender::run() {
 }
 
 // Bytes of FPDUs that the kernel is sure to take now; 0 after the kernel itself refused.
-size_t UserStream::Sender::allowance() {
-  const size_t wanted = std::min(from_.left(), kBurst) + kChunkHeader + kMaxTrailer;
+size_t UserStream::Sender::allowance(size_t bytes) {
+  const size_t wanted = std::min(bytes, kBurst) + kChunkHeader + kMaxTrailer;
   if (tx_.credit >= charge_for(wanted, tx_.peer_window)) return kBurst * 2;
   const SendMemory memory = send_memory(fd_);
   tx_.credit = memory.free();
@@ -177,6 +177,7 @@ void UserStream::Sender::send_contiguous(size_t bytes) {
     return;
   }
   s_.count_sent(msn - tx_.msn, bytes);
+  s_.r_.sent.bytes_copied.add(bytes);
   from_ = ahead;
   sent_ += bytes;
   tx_.msn = msn;
@@ -269,6 +270,7 @@ void* UserStream::Sender::move_copy(const iovec& payload, LentBlock& moved) {
   if (block == nullptr) return payload.iov_base;
   uint8_t* to = block + (reinterpret_cast<uintptr_t>(payload.iov_base) + kPage / 2) % kPage;
   std::memcpy(to, payload.iov_base, payload.iov_len);
+  s_.r_.sent.bytes_copied.add(payload.iov_len);
   return to;
 }
 
@@ -351,7 +353,7 @@ int UserStream::flush_tail(int fd, bool may_wait) {
   return 0;
 }
 
-Io UserStream::send(int fd, std::span<const iovec> from, int flags) {
+Io UserStream::send_now(int fd, std::span<const iovec> from, int flags) {
   const KeepErrno keep;
   constexpr int kKnown = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_EOR | MSG_CONFIRM;
   if ((flags & ~kKnown) != 0) return Io::fail(EOPNOTSUPP);
@@ -363,6 +365,8 @@ Io UserStream::send(int fd, std::span<const iovec> from, int flags) {
   if (!tx_.is_started || !rx_.is_started) [[unlikely]] {
     if (const int e = prepare_to_send(fd, flags); e != 0) return Io::fail(e);
   }
+  if (r_.is_one_sided.load(std::memory_order_relaxed)) [[unlikely]]
+    return send_one_sided(fd, from, flags);
   Hold hold(*this, tx_.lease);
   if (const int e = hold.take(fd, Hold::kSend, flags); e != 0) return Io::fail(e);
   if (is_state(StreamState::kFailed)) return broken_pipe(fd, flags);

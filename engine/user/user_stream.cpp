@@ -8,8 +8,10 @@
 
 #include <new>
 
+#include "base/process.h"
 #include "base/sys.h"
 #include "engine/user/hold.h"
+#include "engine/user/message_record.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -23,6 +25,10 @@ void free_blocks(Arena& arena, Record& r) {
     if (block != Arena::kNoBlock) arena.free_block(block);
     block = Arena::kNoBlock;
   }
+  for (uint32_t& block : r.rx.pool_blocks) {
+    if (block != Arena::kNoBlock) arena.free_block(block);
+    block = Arena::kNoBlock;
+  }
 }
 
 }  // namespace
@@ -32,13 +38,23 @@ Io UserStream::shutdown(int fd, int how) {
     // The FIN falls between FPDUs: a send that is at work ends first. One that sleeps for want of
     // room has not begun its FPDU, and is woken by this as TCP would.
     Hold hold(*this, tx_.lease);
-    if (hold.take(fd, Hold::kSend, MSG_DONTWAIT) == 0 && tx_.tail_block != Arena::kNoBlock)
-      flush_tail(fd, true);
+    if (hold.take(fd, Hold::kSend, MSG_DONTWAIT) == 0) {
+      if (tx_.tail_block != Arena::kNoBlock) flush_tail(fd, true);
+      if (OneSided* q = queue_pair(); q != nullptr) q->flush();
+    }
     if (base::sys.shutdown(fd, how) != 0) return Io::fail(errno);
     tx_.is_shut = true;
     return Io::ok(0);
   }
   return base::sys.shutdown(fd, how) == 0 ? Io::ok(0) : Io::fail(errno);
+}
+
+Io UserStream::count_error(Counters& direction, Io io) {
+  const bool is_error =
+      io.error != 0 && io.error != EAGAIN && io.error != EINTR && io.error != EPROTOTYPE;
+  if (is_error) [[unlikely]]
+    direction.errors.add(1);
+  return io;
 }
 
 void UserStream::set_receive_low_water(int bytes) {
@@ -72,6 +88,7 @@ void UserStream::finish_release() {
 }
 
 StreamStatus UserStream::status() const {
+  const MemoryState memory = memory_state();
   return {.state = r_.state.load(std::memory_order_acquire),
           .role = r_.role,
           .mpa_revision = r_.peer_revision,
@@ -79,13 +96,13 @@ StreamStatus UserStream::status() const {
           .is_peer_ddpsock = r_.is_peer_ddpsock,
           .peer_features = r_.peer_features,
           .max_payload = r_.max_payload,
-          .bytes_sent = r_.counters.bytes_sent.value(),
-          .bytes_received = r_.counters.bytes_received.value(),
-          .fpdus_sent = r_.counters.fpdus_sent.value(),
-          .fpdus_received = r_.counters.fpdus_received.value(),
-          .crcs_checked = r_.counters.crcs_checked.value(),
-          .engine = is_joined() ? "shm" : "user",
-          .memory = memory_text(r_.memory.state.load(std::memory_order_acquire)),
+          .bytes_sent = r_.sent.bytes.value(),
+          .bytes_received = r_.received.bytes.value(),
+          .fpdus_sent = r_.sent.fpdus.value(),
+          .fpdus_received = r_.received.fpdus.value(),
+          .crcs_checked = r_.received.crcs_checked.value(),
+          .engine = memory == MemoryState::kJoined ? "shm" : "user",
+          .memory = memory_text(memory),
           .failure = r_.has_failure.load(std::memory_order_acquire) ? r_.failure.data() : nullptr};
 }
 
@@ -102,14 +119,24 @@ uint64_t cookie_of(int fd) {
 
 class UserStreamEngine final : public StreamEngine {
  public:
+  void note_edges() override { ReadingHabit::note_edges(); }
+
   Result<Stream*> open(int fd, const StreamAttr& attr) override {
     Arena* arena = Arena::get();
     if (arena == nullptr || !prepare(*arena)) return fail_errno(ENOSYS);
     void* place = arena->allocate_record();
     if (place == nullptr) return fail_errno(ENFILE);
     auto* record = new (place) Record(attr);
+    publish_plain(*arena);
+    record->opened_as = fd;
+    record->note_addresses(fd);
     record->cookie = cookie_of(fd);
     return view(*arena, *record);
+  }
+
+  bool is_available() override {
+    Arena* arena = Arena::get();
+    return arena != nullptr && prepare(*arena);
   }
 
   int handover_fd() const override {
@@ -152,11 +179,31 @@ class UserStreamEngine final : public StreamEngine {
 
   const char* name() const override { return "user"; }
 
+  // There is nothing to write to before the first stream: what came before is kept here.
+  void note_plain(const char* reason) override {
+    const uint32_t generation = base::process_generation();
+    if (plain_generation_.exchange(generation, std::memory_order_relaxed) != generation)
+      plain_count_.store(0, std::memory_order_relaxed);
+    plain_reason_.store(reason, std::memory_order_relaxed);
+    plain_count_.fetch_add(1, std::memory_order_relaxed);
+    is_plain_news_.store(true, std::memory_order_release);
+    if (Arena* arena = Arena::get_if_mapped(); arena != nullptr) publish_plain(*arena);
+  }
+
  private:
+  void publish_plain(Arena& arena) {
+    if (!is_plain_news_.load(std::memory_order_acquire)) return;
+    is_plain_news_.store(false, std::memory_order_relaxed);
+    if (plain_generation_.load(std::memory_order_relaxed) != base::process_generation()) return;
+    arena.note_plain(plain_count_.load(std::memory_order_relaxed),
+                     plain_reason_.load(std::memory_order_relaxed));
+  }
+
   bool prepare(Arena& arena) {
     base::crc32c_init();
-    arena.set_collector(
-        [](Arena& a, void* record) { free_blocks(a, *static_cast<Record*>(record)); });
+    arena.set_collector([](Arena& a, void* record) {
+      if (!is_message_record(record)) free_blocks(a, *static_cast<Record*>(record));
+    });
     if (views_.load(std::memory_order_acquire) != nullptr) return true;
     const size_t size = arena.record_count() * sizeof(UserStream);
     void* p = mmap(nullptr, size, PROT_READ | PROT_WRITE,
@@ -173,6 +220,9 @@ class UserStreamEngine final : public StreamEngine {
   }
 
   std::atomic<UserStream*> views_{nullptr};
+  std::atomic<uint32_t> plain_count_{0}, plain_generation_{0};
+  std::atomic<const char*> plain_reason_{""};
+  std::atomic<bool> is_plain_news_{false};
 };
 
 constinit UserStreamEngine the_engine;

@@ -28,6 +28,7 @@ class WrapSrq : public Srq {
   explicit WrapSrq(std::unique_ptr<Srq> inner) : inner_(std::move(inner)) {}
   Posted recv(std::span<const RecvWr> work) override { return inner_->recv(work); }
   void set_limit(uint32_t level) override { inner_->set_limit(level); }
+  void close() override { inner_->close(); }
   Srq& inner() { return *inner_; }
 
  private:
@@ -72,7 +73,9 @@ class WrapEngine : public Engine {
     return wrapped(inner_->make_cq(attr), [this](auto cq) { return wrap_cq(std::move(cq)); });
   }
   Result<std::unique_ptr<Srq>, SetupError> make_srq(const SrqAttr& attr) override {
-    return wrapped(inner_->make_srq(attr), [this](auto srq) { return wrap_srq(std::move(srq)); });
+    SrqAttr bare = attr;
+    if (attr.cq != nullptr) bare.cq = &static_cast<WrapCq*>(attr.cq)->inner();
+    return wrapped(inner_->make_srq(bare), [this](auto srq) { return wrap_srq(std::move(srq)); });
   }
   Result<std::unique_ptr<Qp>, SetupError> make_qp(const QpAttr& attr) override {
     QpAttr bare = attr;

@@ -2,6 +2,7 @@
 #include "tests/conformance/bench.h"
 #include "tests/conformance/loopback_bench.h"
 #include "tests/conformance/rig.h"
+#include "tests/conformance/shm_bench.h"
 #include "tests/conformance/user_bench.h"
 #include "tests/conformance/wrapped_bench.h"
 
@@ -21,6 +22,7 @@ std::vector<Kind> all_kinds() {
       {"loopback", loopback_bytes},
       {"loopback_segments", loopback_segments},
       {"user", user_tcp},
+      {"shm", shm},
       {"trace_loopback", wrapped<with_trace, loopback_bytes>},
       {"trace_user", wrapped<with_trace, user_tcp>},
       {"pcap_loopback", wrapped<with_pcap, loopback_bytes>},

@@ -10,9 +10,13 @@ namespace {
 constexpr std::chrono::seconds kPatience{10};
 
 std::unique_ptr<engine::Qp> make_qp(Side& s, const RigAttr& attr) {
+  // Those of extra pairs count nowhere.
+  auto* counters = s.qp ? nullptr : &s.counters;
   auto qp = s.engine->make_qp({.pd = s.pd,
                                .send_cq = s.send_cq.get(),
                                .recv_cq = s.recv_cq.get(),
+                               .counters = counters,
+                               .srq = s.srq.get(),
                                .send_depth = attr.send_depth,
                                .recv_depth = attr.recv_depth,
                                .max_ird = 16,
@@ -27,7 +31,6 @@ void set_up(Side& s, Bench& bench, const RigAttr& attr) {
   s.pd = *s.engine->open_pd();
   s.send_cq = *s.engine->make_cq({.depth = attr.cq_depth});
   s.recv_cq = *s.engine->make_cq({.depth = attr.cq_depth});
-  s.qp = make_qp(s, attr);
 }
 
 void poll_into(engine::Cq& cq, std::vector<Completion>& out) {
@@ -57,7 +60,7 @@ Refusal Side::send(uint64_t id, Bytes payload) {
 
 Refusal Side::recv(uint64_t id, MutBytes buffer) {
   const RecvWr wr{.id = id, .buffer = {&buffer, 1}};
-  return qp->recv({&wr, 1}).reason;
+  return srq ? srq->recv({&wr, 1}).reason : qp->recv({&wr, 1}).reason;
 }
 
 engine::Mr Side::reg(MutBytes memory, engine::Rights rights) {
@@ -77,6 +80,17 @@ void Side::poll() {
 Rig::Rig(const Kind& kind, const RigAttr& attr) : bench(kind.make()) {
   set_up(a, *bench, attr);
   set_up(b, *bench, attr);
+  if (attr.srq_depth != 0) {
+    auto srq = b.engine->make_srq({.pd = b.pd,
+                                   .cq = b.recv_cq.get(),
+                                   .depth = attr.srq_depth,
+                                   .event_fd = attr.srq_event_fd});
+    // Tests that need one skip then.
+    EXPECT_EQ(srq.has_value(), b.has(Capability::kSrq));
+    if (srq) b.srq = std::move(*srq);
+  }
+  a.qp = make_qp(a, attr);
+  b.qp = make_qp(b, attr);
   const Joined joined = bench->join(attr.wish);
   a.start = joined.ends[0];
   b.start = joined.ends[1];

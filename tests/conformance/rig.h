@@ -32,6 +32,8 @@ struct RigAttr {
   uint32_t recv_depth = 64;
   uint32_t cq_depth = 256;
   Duration linger = Duration::from_ms(500);
+  uint32_t srq_depth = 0;  // not 0: the responder's queue pairs share their receives
+  int srq_event_fd = -1;
 };
 
 // Bytes that differ from place to place and from seed to seed.
@@ -45,6 +47,8 @@ class Side {
   engine::Pd pd;
   std::unique_ptr<engine::Cq> send_cq;
   std::unique_ptr<engine::Cq> recv_cq;
+  std::unique_ptr<engine::Srq> srq;  // or none
+  engine::QpCounters counters;       // of qp
   std::unique_ptr<engine::Qp> qp;
   engine::Start start;
   std::vector<Completion> sent;      // taken from send_cq, oldest first
@@ -54,7 +58,7 @@ class Side {
   // Each posts one request; why it was refused.
   Refusal send(const SendWr& wr);
   Refusal send(uint64_t id, Bytes payload);
-  Refusal recv(uint64_t id, MutBytes buffer);
+  Refusal recv(uint64_t id, MutBytes buffer);  // to the shared queue, if there is one
   // Registered in this side's Pd with TO = address.
   engine::Mr reg(MutBytes memory, engine::Rights rights);
   void poll();
@@ -69,12 +73,13 @@ class Rig {
   Side a;  // the initiator
   Side b;  // the responder
 
-  // One more queue pair at each end, sharing the completion queues.
+  // One more queue pair at each end, sharing the completion queues, and the responder's the Srq.
   struct Extra {
     std::unique_ptr<engine::Qp> a;
     std::unique_ptr<engine::Qp> b;
   };
   Extra& add_pair(const RigAttr& attr = {});
+  Extra& extra(size_t i) { return *extras_[i]; }
 
   // Advances everything once and polls.
   void step();

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/fd.h"
+#include "engine/soft/soft_engine.h"
 #include "tests/conformance/rig.h"
 
 namespace ddpsock::conformance {
@@ -110,6 +111,7 @@ TEST_P(Conformance, SetupRefusesWhatItCannotDo) {
   EXPECT_EQ(e.deregister({.stag = 0x700}).error(), engine::DeregisterError::kUnknown);
   if (!rig.a.has(Capability::kSrq)) {
     EXPECT_EQ(e.make_srq({.pd = rig.a.pd}).error(), SetupError::kUnsupported);
+    EXPECT_EQ(e.limits().max_srq_depth, 0u);
   }
 }
 
@@ -180,6 +182,74 @@ TEST_P(Conformance, ArmedQueueSignalsOnce) {
   (*qp)->abort(std::nullopt);
   EXPECT_TRUE(is_signalled());
   EXPECT_FALSE(is_signalled());
+}
+
+// A thread that has the engine, and is stopped there, must not stop one that posts.
+TEST_P(Conformance, PostingWaitsForNobody) {
+  Rig rig(GetParam());
+  const std::string_view name = rig.a.engine->name();
+  if (name.contains('(')) GTEST_SKIP() << name << " has the engine inside";
+  auto& engine = static_cast<engine::SoftEngine&>(*rig.a.engine);
+  std::vector<uint8_t> sink(64), source(64);
+  const engine::Mr at_a = rig.a.reg(sink, rdmap::kLocalWrite);
+  const engine::Mr at_b = rig.b.reg(source, rdmap::kRemoteRead);
+  const auto message = pattern(20);
+  std::array<uint8_t, 20> room{};
+  ASSERT_EQ(rig.b.recv(3, room), Refusal::kNone);
+  {
+    const std::lock_guard held(engine.mutex());
+    EXPECT_EQ(rig.a.send(1, message), Refusal::kNone);
+    EXPECT_EQ(rig.a.send({.id = 2,
+                          .op = op::Read{.sink_stag = at_a.stag,
+                                         .sink_to = at_a.base_to,
+                                         .length = 64,
+                                         .stag = at_b.stag,
+                                         .to = at_b.base_to}}),
+              Refusal::kNone);
+    EXPECT_EQ(rig.a.recv(4, sink), Refusal::kNone);
+    EXPECT_EQ(rig.a.qp->state(), QpState::kRts);
+    EXPECT_TRUE(rig.a.qp->advance(rig.bench->now(), {.may_wait = false}).is_busy);
+  }
+  EXPECT_TRUE(rig.run_until([&] { return rig.a.sent.size() == 2 && rig.b.received.size() == 1; }));
+}
+
+// Whatever is accepted completes, once, before the end is told: also what is posted meanwhile. Long
+// batches, so that the end often comes in the midst of one.
+TEST_P(Conformance, ThreadsPostWhileItEnds) {
+  constexpr uint32_t kBatch = 64;
+  for (int round = 0; round < 40; ++round) {
+    Rig rig(GetParam(), {.send_depth = 256, .recv_depth = 256, .cq_depth = 4096});
+    std::atomic<uint32_t> accepted = 0, going = 0;
+    const auto post = [&] {
+      std::array<uint8_t, 64> bytes{};
+      const Bytes inlined(bytes);
+      const MutBytes room(bytes);
+      const std::vector<SendWr> sends(
+          kBatch, SendWr{.op = op::Write{.payload = {&inlined, 1}}, .is_inline = true});
+      const std::vector<RecvWr> receives(kBatch, RecvWr{.buffer = {&room, 1}});
+      for (engine::Posted sent, received;
+           sent.reason != Refusal::kBadState || received.reason != Refusal::kBadState; ++going) {
+        sent = rig.a.qp->send(sends);
+        received = rig.a.qp->recv(receives);
+        accepted += sent.accepted + received.accepted;
+      }
+    };
+    uint32_t completed = 0;
+    {
+      std::vector<std::jthread> posters;
+      for (int i = 0; i < 2; ++i) posters.emplace_back(post);
+      while (going < 2) std::this_thread::yield();
+      for (int i = 0; i < round; ++i) rig.step();
+      rig.a.qp->abort(std::nullopt);
+      rig.a.qp->advance(rig.bench->now(), {});
+      ASSERT_EQ(rig.a.qp->state(), QpState::kEnded);
+      rig.a.poll();
+      completed = static_cast<uint32_t>(rig.a.sent.size() + rig.a.received.size());
+    }
+    ASSERT_EQ(completed, accepted) << "round " << round;
+    rig.a.poll();
+    ASSERT_EQ(rig.a.sent.size() + rig.a.received.size(), completed) << "none comes after the end";
+  }
 }
 
 TEST_P(Conformance, ThreadsPostWhileOneAdvancesAndOnePolls) {

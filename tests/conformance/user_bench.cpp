@@ -1,43 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "tests/conformance/user_bench.h"
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "base/fd.h"
 #include "engine/user/handshake.h"
 #include "engine/user/qp.h"
+#include "tests/conformance/tcp_pair.h"
 
 namespace ddpsock::conformance {
 namespace {
 
-using base::UniqueFd;
 using engine::Handshake;
 using mpa::StartupState;
-
-struct TcpPair {
-  UniqueFd initiator;
-  UniqueFd responder;
-};
-
-TcpPair connect_tcp() {
-  const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  EXPECT_EQ(bind(listener.get(), generic, size), 0);
-  EXPECT_EQ(listen(listener.get(), 1), 0);
-  EXPECT_EQ(getsockname(listener.get(), generic, &size), 0);
-  TcpPair pair;
-  pair.initiator.reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  EXPECT_EQ(connect(pair.initiator.get(), generic, size), 0);
-  pair.responder.reset(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  return pair;
-}
 
 mpa::RtrSet only(mpa::Rtr rtr) {
   return {.has_send = rtr == mpa::Rtr::kSend,
@@ -86,10 +61,7 @@ class UserBench final : public Bench {
               static_cast<ssize_t>(octets.size()));
   }
   void finish(engine::LowerLayer end) override { shutdown(static_cast<int>(end), SHUT_WR); }
-  void cut(engine::LowerLayer end) override {
-    const sockaddr nowhere{.sa_family = AF_UNSPEC, .sa_data = {}};
-    ASSERT_EQ(connect(static_cast<int>(end), &nowhere, sizeof nowhere), 0);  // sends RST
-  }
+  void cut(engine::LowerLayer end) override { cut_tcp(static_cast<int>(end)); }
   Time now() override { return base::now(); }
 
  private:

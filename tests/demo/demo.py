@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Unmodified programs talk DDP on loopback, and Wireshark checks every frame of it.
 
-Each program runs once under ddprun while its port is captured, then several times with nobody watching, alternately
-over plain TCP and over DDP. Exits 1 unless every connection was DDP, every byte right and no frame malformed.
+Each program runs once under ddprun with the user engine while its port is captured, then several times with nobody
+watching, by turns over plain TCP, with the user engine, and as ddprun does it if not told otherwise: in shared memory,
+where no capture could see the bytes. Exits 1 unless every connection was DDP, every byte right and no frame malformed.
 """
 
 import argparse
@@ -26,7 +27,7 @@ import table
 OUT = ROOT / "build" / "demo"
 DDPRUN = ROOT / "build" / "shim" / "ddprun"
 LIBRARY = ROOT / "build" / "shim" / "libddpsock.so"
-HEADER = ["program", "connections", "bytes", "FPDUs", "CRC checked", "malformed", "plain TCP", "DDP"]
+HEADER = ["program", "connections", "bytes", "FPDUs", "CRC checked", "malformed", "plain TCP", "user engine", "shared memory"]
 
 
 @dataclasses.dataclass
@@ -35,14 +36,15 @@ class Row:
     decoded: decode.Decoded | None = None
     complaints: list = dataclasses.field(default_factory=list)
     plain: list = dataclasses.field(default_factory=list)
-    ddp: list = dataclasses.field(default_factory=list)
+    user: list = dataclasses.field(default_factory=list)
+    auto: list = dataclasses.field(default_factory=list)
     unit: str = ""
 
     def cells(self):
         d = self.decoded
         seen = ["-"] * 5 if d is None else [f"{len(d.connections)}", f"{d.payload_bytes:,}", f"{d.fpdus:,}",
                                             f"{d.crc_good:,}", f"{sum(d.malformed.values())}"]
-        return [self.name, *seen, throughput(self.plain, self.unit), throughput(self.ddp, self.unit)]
+        return [self.name, *seen, *(throughput(samples, self.unit) for samples in (self.plain, self.user, self.auto))]
 
 
 def throughput(samples, unit):
@@ -56,9 +58,13 @@ def plain_launcher():
     return programs.Launcher([], {}, OUT)
 
 
-def ddp_launcher(name, **env):
-    command = [str(DDPRUN), "--require", "--engine", "user", "--"]
-    log = OUT / f"{file_name(name)}.ddpsock.log"
+def log_of(name):
+    return OUT / f"{file_name(name)}.ddpsock.log"
+
+
+def ddp_launcher(name, engine, **env):
+    command = [str(DDPRUN), "--require", "--engine", engine, "--"]
+    log = log_of(name)
     log.unlink(missing_ok=True)
     return programs.Launcher(command, {"DDPSOCK_LOG": "info", "DDPSOCK_LOG_FILE": str(log), **env}, OUT)
 
@@ -91,7 +97,7 @@ def judge(decoded, outcome):
 
 def capture_run(program, row):
     # Wireshark decodes FPDUs only once it has seen the Reply, so the initiator waits for it here.
-    launcher = ddp_launcher(program.name, DDPSOCK_START="strict")
+    launcher = ddp_launcher(program.name, "user", DDPSOCK_START="strict")
     path, port = str(OUT / f"{file_name(program.name)}.pcap"), ports.free_port()
     with program.server(launcher, port, OUT):
         with capture.Capture(path, port):
@@ -103,7 +109,8 @@ def capture_run(program, row):
 def time_runs(program, row, rounds, is_with_ddp):
     ways = [(plain_launcher(), row.plain)]
     if is_with_ddp:
-        ways.append((ddp_launcher(program.name + ".timed"), row.ddp))
+        ways.append((ddp_launcher(program.name + ".user", "user"), row.user))
+        ways.append((ddp_launcher(program.name + ".auto", "auto"), row.auto))
     for launcher, samples in ways * rounds:
         port = ports.free_port()
         with program.server(launcher, port, OUT):
@@ -111,6 +118,19 @@ def time_runs(program, row, rounds, is_with_ddp):
         if outcome.throughput is not None:
             samples.append(outcome.throughput)
             row.unit = outcome.unit
+    if is_with_ddp:
+        row.complaints += judge_log(program.name + ".user", "engine=user")
+        row.complaints += judge_log(program.name + ".auto", "engine=shm")
+
+
+def judge_log(name, engine):
+    """Which connections were not what they should be."""
+    lines = log_of(name).read_text().splitlines()
+    if not lines:
+        yield f"{name}: no connection was logged"
+    for line in lines:
+        if "mode=" in line and engine not in line:
+            yield f"{name}: {line}"
 
 
 def run_program(program, rounds, is_plain_only):

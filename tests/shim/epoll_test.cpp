@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // epoll as event loops use it: triggers, one-shot, changes, what closing and duplicating does to a
 // set.
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <map>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -67,6 +71,78 @@ TEST_F(Epoll, EdgeTriggeredAddSeesWhatIsThere) {
   recv_exactly(server_, 500);
   add(server_, EPOLLIN | EPOLLOUT | EPOLLET);
   EXPECT_EQ(wait(0), uint32_t{EPOLLIN | EPOLLOUT});
+}
+
+// What has been read must not be reported again, whoever asks, and beside what else is reported.
+TEST_F(Epoll, NotReadableForWhatHasBeenRead) {
+  expect_alive(client_, server_);
+  expect_alive(server_, client_);
+  const auto wait_with_room = [this](int milliseconds) {
+    std::array<epoll_event, 8> events{};
+    return epoll_wait(epoll_.get(), events.data(), events.size(), milliseconds) > 0
+               ? events[0].events
+               : 0;
+  };
+  make_nonblocking(client_);
+  add(client_, EPOLLIN);
+  for (int round = 0; round < 10; ++round) {
+    ASSERT_EQ(control(EPOLL_CTL_MOD, client_, EPOLLIN), 0);
+    EXPECT_EQ(wait_with_room(0), 0u);
+    send_all(server_, "abc");
+    EXPECT_EQ(wait_with_room(3000), uint32_t{EPOLLIN});
+    EXPECT_EQ(recv_exactly(client_, 3), "abc");
+    ASSERT_EQ(control(EPOLL_CTL_MOD, client_, EPOLLIN | EPOLLOUT), 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_EQ(wait_with_room(3000), uint32_t{EPOLLOUT}) << round;
+    send_all(server_, "abc");
+    await_queued(client_, 3);
+    EXPECT_EQ(wait_with_room(3000), uint32_t{EPOLLIN | EPOLLOUT});
+    EXPECT_EQ(recv_exactly(client_, 3), "abc");
+    pollfd one{client_, POLLIN, 0};
+    EXPECT_EQ(poll(&one, 1, 0), 0) << round;
+  }
+}
+
+// An HTTP load generator's loop: readability is believed, and EAGAIN counted as an error.
+TEST_F(Epoll, ReadableMeansThatBytesCanBeRead) {
+  constexpr int kRounds = 5000;
+  static constexpr std::string_view kHead = "head ", kBody = "body";
+  std::thread server([this] {
+    const auto set_cork = [this](int value) {
+      return setsockopt(server_, IPPROTO_TCP, TCP_CORK, &value, sizeof value);
+    };
+    char request[16];
+    while (recv(server_, request, sizeof request, 0) > 0) {
+      EXPECT_EQ(set_cork(1), 0);
+      send_all(server_, kHead);
+      send_all(server_, kBody);
+      EXPECT_EQ(set_cork(0), 0);
+    }
+  });
+  make_nonblocking(client_);
+  add(client_, EPOLLIN | EPOLLOUT);
+  int reports_for_nothing = 0;
+  for (int round = 0; round < kRounds && !HasFailure(); ++round) {
+    ASSERT_EQ(control(EPOLL_CTL_MOD, client_, EPOLLIN | EPOLLOUT), 0);
+    bool has_sent = false;
+    for (size_t got = 0; got < kHead.size() + kBody.size();) {
+      const uint32_t events = wait();
+      ASSERT_NE(events, 0u) << round;
+      if ((events & EPOLLIN) != 0) {
+        char answer[64];
+        const ssize_t n = recv(client_, answer, sizeof answer, 0);
+        if (n < 0 && errno == EAGAIN) ++reports_for_nothing;
+        if (n > 0) got += static_cast<size_t>(n);
+      }
+      if ((events & EPOLLOUT) == 0 || has_sent) continue;
+      send_all(client_, "request");
+      has_sent = true;
+      ASSERT_EQ(control(EPOLL_CTL_MOD, client_, EPOLLIN), 0);
+    }
+  }
+  EXPECT_EQ(reports_for_nothing, 0);
+  shutdown(client_, SHUT_WR);
+  server.join();
 }
 
 TEST_F(Epoll, OneshotOncePerArming) {
@@ -174,6 +250,51 @@ TEST_F(Epoll, AWaitInAnotherThreadSeesALaterAdd) {
     control(EPOLL_CTL_ADD, server_, EPOLLIN);
   });
   EXPECT_EQ(wait(), uint32_t{EPOLLIN});
+}
+
+// Servers take what FIONREAD tells as all there is, and then wait for an edge (nginx does).
+TEST_F(Epoll, AnEdgeFollowsForWhatFionreadHasNotTold) {
+  constexpr size_t kBytes = 64 << 20;
+  std::thread writer([this] {
+    const std::string piece = pattern(8192);
+    for (size_t sent = 0; sent < kBytes; sent += piece.size()) send_all(client_, piece);
+  });
+  make_nonblocking(server_);
+  add(server_, EPOLLIN | EPOLLET);
+  std::string buffer(1 << 20, '\0');
+  size_t got = 0;
+  while (got < kBytes) {
+    if (wait(5000) == 0) break;
+    int told = 0;
+    while (ioctl(server_, FIONREAD, &told) == 0 && told > 0) {
+      const ssize_t n =
+          recv(server_, buffer.data(), std::min<size_t>(buffer.size(), size_t(told)), 0);
+      if (n <= 0) break;
+      got += size_t(n);
+    }
+  }
+  EXPECT_EQ(got, kBytes) << "no edge came";
+  if (got < kBytes) shutdown(server_, SHUT_RDWR);
+  writer.join();
+}
+
+// The rest of a long message is taken a byte at a time, while what follows it keeps coming.
+TEST_F(Epoll, SmallReadsOfALongMessageBesideManyShortOnes) {
+  constexpr int kShort = 200, kRest = 1400;
+  expect_alive(client_, server_);
+  expect_alive(server_, client_);
+  make_nonblocking(client_);
+  const std::string bytes = pattern(16 << 20);
+  std::string got;
+  size_t sent = 0;
+  for (ssize_t n; (n = send(client_, bytes.data() + sent, 60'000, 0)) > 0;) sent += size_t(n);
+  got = recv_exactly(server_, sent - kRest);
+  for (int i = 0; i < kShort; ++i) {
+    if (send(client_, bytes.data() + sent, 1, 0) == 1) ++sent;
+    got += recv_exactly(server_, 1);
+  }
+  got += recv_exactly(server_, sent - got.size());
+  EXPECT_TRUE(is_same(got, bytes.substr(0, sent)));
 }
 
 // An edge-triggered echo server with many clients, in one thread, and clients in another.

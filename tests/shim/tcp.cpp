@@ -16,6 +16,8 @@
 #include <cstring>
 #include <ctime>
 
+#include "ddpsock/ddpsock.h"
+
 namespace ddpsock::shim_tests {
 namespace {
 
@@ -37,7 +39,7 @@ int open_socket(bool is_raw, int type_flags) {
 }  // namespace
 
 bool is_in_ddp_mode() {
-  return column() == Column::kDdp || column() == Column::kShm;
+  return column() == Column::kDdp || column() == Column::kShm || column() == Column::kOneSided;
 }
 
 Column column() {
@@ -47,6 +49,7 @@ Column column() {
   if (text == "off") return Column::kOff;
   if (text == "ddp") return Column::kDdp;
   if (text == "shm") return Column::kShm;
+  if (text == "one_sided") return Column::kOneSided;
   if (text == "raw_server") return Column::kRawServer;
   if (text == "raw_client") return Column::kRawClient;
   fprintf(stderr, "SHIM_TEST_COLUMN: unknown column %s\n", name);
@@ -88,11 +91,25 @@ Listener listen_loopback(int backlog, int type_flags) {
   return result;
 }
 
+namespace {
+
+// As a program does that has more to say than bytes.
+void begin_one_sided(int fd) {
+  if (column() != Column::kOneSided || ddp_event_fd == nullptr) return;
+  const int saved = errno;
+  if (ddp_event_fd(fd) < 0) fail_errno("ddp_event_fd");
+  errno = saved;
+}
+
+}  // namespace
+
 int connect_to(int fd, const sockaddr_in& address) {
   const auto* where = reinterpret_cast<const sockaddr*>(&address);
   if (column() == Column::kRawClient)
     return static_cast<int>(syscall(SYS_connect, fd, where, sizeof address));
-  return connect(fd, where, sizeof address);
+  const int result = connect(fd, where, sizeof address);
+  if (result == 0) begin_one_sided(fd);
+  return result;
 }
 
 Fd dial(const sockaddr_in& address) {
@@ -106,6 +123,7 @@ Fd accept_one(int listener) {
     return Fd(static_cast<int>(syscall(SYS_accept4, listener, nullptr, nullptr, SOCK_CLOEXEC)));
   Fd fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
   if (fd.get() < 0) fail_errno("accept4");
+  if (fd.get() >= 0) begin_one_sided(fd.get());
   return fd;
 }
 

@@ -29,10 +29,11 @@ enum class Column {
   kOff,        // the library is loaded, rules say off
   kDdp,        // both ends of each connection are in DDPMODE, with the user engine
   kShm,        // the same, in shared memory
+  kOneSided,   // as kDdp, and all connections have begun with one-sided operations
   kRawServer,  // rules say prefer; listeners are made behind the library's back
   kRawClient,  // rules say prefer; connecting sockets are made behind the library's back
 };
-// kDdp and kShm.
+// kDdp, kShm and kOneSided.
 bool is_in_ddp_mode();
 Column column();  // from the environment variable SHIM_TEST_COLUMN; kNative without it
 

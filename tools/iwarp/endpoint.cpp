@@ -125,6 +125,8 @@ Status<Error> Endpoint::start(base::UniqueFd fd, const mpa::Agreement& agreement
   if (!started) return fail_with(std::string("starting: ") + to_text(started.error()));
   fd_ = std::move(fd);
   agreement_ = agreement;
+  // Until it has been advanced nobody knows what it waits for; the peer may have begun already.
+  need_ = {.deadline = base::now()};
   return {};
 }
 

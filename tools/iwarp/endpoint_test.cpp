@@ -171,6 +171,25 @@ TEST(Endpoint, DoesNotFallBackWhenToldNotTo) {
   EXPECT_FALSE(connected);
 }
 
+// The first message may be there before the first advance, and then nothing more comes to wake for.
+TEST(Endpoint, DoesNotRestBeforeItHasLooked) {
+  Listener from = listener();
+  std::thread server([&] {
+    auto incoming = from.next({}, soon());
+    ASSERT_TRUE(incoming) << incoming.error().text;
+    auto end = endpoint();
+    ASSERT_TRUE(incoming->accept(*end, {.ird = 4, .ord = 4}));
+    const Time deadline = base::now() + Duration::from_ms(500);
+    end->rest(deadline);
+    EXPECT_LT(base::now(), deadline);
+    EXPECT_TRUE(end->close(soon()));
+  });
+  auto end = endpoint();
+  EXPECT_TRUE(end->connect(at(from), {}));
+  EXPECT_TRUE(end->close(soon()));
+  server.join();
+}
+
 TEST(Endpoint, SeesThatThePeerHasCut) {
   Listener from = listener();
   std::thread server([&] {

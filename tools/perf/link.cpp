@@ -131,6 +131,7 @@ Status<Error> Link::send_control(Bytes message) {
 
 Status<Error> Link::receive_control(MutBytes message) {
   for (;;) {
+    const bool is_over = !patience_.lasts();
     engine::Completion completion;
     if (control_->poll({&completion, 1}) == 1) {
       if (completion.status != engine::WorkStatus::kOk) break;
@@ -144,7 +145,8 @@ Status<Error> Link::receive_control(MutBytes message) {
     }
     if (control_->has_ended()) break;
     if (const auto served = serve_data(); !served) return served;
-    if (!patience_.lasts()) return fail_with("control connection: the peer is silent");
+    // Both have been looked at since: a thread that was kept waiting is no silent peer.
+    if (is_over) return fail_with("control connection: the peer is silent");
   }
   // A peer that ends both does so because of the other.
   if (data_ && !is_end_expected_) data_->poll({});
@@ -156,11 +158,7 @@ Status<Error> Link::receive_control(MutBytes message) {
 
 // One round of waiting for the control connection.
 Status<Error> Link::serve_data() {
-  const bool has_ended = data_ && data_->has_ended();
-  if (has_ended && !is_end_expected_) {
-    return fail_with("data connection: " + data_->describe_end());
-  }
-  if (!data_ || has_ended) {
+  if (!data_ || (data_->has_ended() && is_end_expected_)) {
     control_->rest(patience_.deadline());
     return {};
   }
@@ -170,7 +168,10 @@ Status<Error> Link::serve_data() {
                           completion.kind == engine::WorkKind::kReceive &&
                           completion.status == engine::WorkStatus::kOk;
     if (is_early) return fail_with("the peer sent a message before both ends were ready");
-    if (data_->has_ended()) break;
+    if (data_->has_ended()) {
+      if (is_end_expected_) return {};
+      return fail_with("data connection: " + data_->describe_end());
+    }
     if (is_spinning() && !data_->need().wants_writable) continue;
     const iwarp::Wish wishes[] = {{control_->fd(), control_->need()}, {data_->fd(), data_->need()}};
     iwarp::wait_for_any(wishes, patience_.deadline());

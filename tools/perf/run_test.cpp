@@ -164,6 +164,8 @@ std::string error_against(Plan plan, const Script& script) {
     auto link = Link::open(theirs, &at);
     ASSERT_TRUE(link) << link.error().text;
     script(**link);
+    // Cutting the connection would destroy what the client has not read yet.
+    (*link)->close();
   });
   const std::string error = outcome_of(client_of(plan, at), nullptr).error;
   peer.join();

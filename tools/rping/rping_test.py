@@ -352,7 +352,7 @@ class HostileClientTest(unittest.TestCase):
             self.assertEqual(server.wait()[0], 0)
 
     def test_silence(self):
-        with self.served("waiting for the client's source: nothing came within 1 s") as peer:
+        with self.served("ping 0: waiting for the client's source: nothing came within 1 s") as peer:
             self.assertEqual(peer.hear_end(), b"")
 
     def test_sizes_that_cannot_be(self):

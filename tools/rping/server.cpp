@@ -38,11 +38,13 @@ class Service {
   // Until the client has closed.
   Status<Error> serve() {
     for (uint32_t number = 0;; ++number) {
+      const auto fail_at = [number](const Error& error) {
+        return iwarp::fail_with(fmt::format("ping {}: {}", number, error.text));
+      };
       const auto message = session_.receive("waiting for the client's source");
-      if (!message) return fail(message.error());
+      if (!message) return fail_at(message.error());
       if (!*message) return check_count(number);
-      const auto done = answer(number, decode(**message));
-      if (!done) return iwarp::fail_with(fmt::format("ping {}: {}", number, done.error().text));
+      if (const auto done = answer(number, decode(**message)); !done) return fail_at(done.error());
     }
   }
 

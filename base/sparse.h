@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Shared memory that is much larger than what of it is ever touched, so that a program which locks
+// all its memory must not be given all of it.
+#ifndef DDPSOCK_BASE_SPARSE_H_
+#define DDPSOCK_BASE_SPARSE_H_
+
+#include <cstddef>
+#include <string_view>
+
+namespace ddpsock::base {
+
+// Maps `size` bytes of `fd`, a memfd whose name begins with "ddpsock", or anonymous ones if it is
+// negative (one mapping a process): shared, to read and write, no page provided, also after
+// mlockall(MCL_FUTURE). nullptr with errno where the kernel refuses; munmap() ends it.
+void* map_sparse(size_t size, int fd);
+
+// Whether this process ever had such memory.
+bool has_sparse();
+// Whether the mapping at `from`, called `name` in /proc/PID/maps, is one of them.
+bool is_sparse(const void* from, std::string_view name);
+
+}  // namespace ddpsock::base
+
+#endif  // DDPSOCK_BASE_SPARSE_H_

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "engine/shm/sealed_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "base/sparse.h"
+#include "base/sys.h"
+
+namespace ddpsock::engine::shm {
+namespace {
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+using Path = std::array<char, 48>;
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23  // Linux 5.14
+#endif
+
+// Programs get the lowest numbers and try round ones; not so high that the kernel must grow the
+// table of descriptors much.
+base::UniqueFd move_out_of_the_way(base::UniqueFd fd) {
+  rlimit files;
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return fd;
+  const auto high = static_cast<int>(std::min<rlim_t>(files.rlim_cur, 4096) * 3 / 4);
+  const int copy = base::sys.fcntl(fd.get(), F_DUPFD_CLOEXEC, high);
+  return copy >= 0 ? base::UniqueFd(copy) : std::move(fd);
+}
+
+// A limit on files would answer ftruncate with a signal.
+bool may_have_file(size_t size) {
+  rlimit limit;
+  return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= size;
+}
+
+bool is_sealed_whole(int fd, size_t size) {
+  struct stat st;
+  if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) return false;
+  if (st.st_uid != geteuid() || st.st_size != static_cast<off_t>(size)) return false;
+  const int seals = fcntl(fd, F_GET_SEALS);
+  return seals >= 0 && (seals & kSeals) == kSeals;
+}
+
+Path path_of(uint32_t pid, uint32_t fd) {
+  Path path;
+  snprintf(path.data(), path.size(), "/proc/%u/fd/%u", pid, fd);
+  return path;
+}
+
+// As the link says: "/memfd:NAME (deleted)".
+bool is_link_to(std::string_view link, std::string_view name) {
+  constexpr std::string_view kBefore = "/memfd:", kAfter = " (deleted)";
+  return link.size() == kBefore.size() + name.size() + kAfter.size() && link.starts_with(kBefore) &&
+         link.ends_with(kAfter) && link.substr(kBefore.size(), name.size()) == name;
+}
+
+}  // namespace
+
+Result<base::UniqueFd> make_sealed_file(const char* name, size_t size) {
+  if (!may_have_file(size)) return fail_errno(EFBIG);
+  base::UniqueFd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.is_valid()) return fail_errno(errno);
+  fd = move_out_of_the_way(std::move(fd));
+  if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0) return fail_errno(errno);
+  if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return fail_errno(errno);
+  return fd;
+}
+
+// Opening is not harmless for every kind of file, so the name is looked at first.
+Result<base::UniqueFd> open_sealed_file(uint32_t pid, uint32_t fd, std::string_view name,
+                                        size_t size) {
+  const Path path = path_of(pid, fd);
+  std::array<char, 64> link;
+  const ssize_t n = readlink(path.data(), link.data(), link.size());
+  if (n < 0) return fail_errno(errno);
+  if (!is_link_to({link.data(), static_cast<size_t>(n)}, name)) return fail_errno(EPROTO);
+  base::UniqueFd file(static_cast<int>(
+      syscall(SYS_openat, AT_FDCWD, path.data(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0)));
+  if (!file.is_valid()) return fail_errno(errno);
+  if (!is_sealed_whole(file.get(), size)) return fail_errno(EPROTO);
+  return file;
+}
+
+Result<uint8_t*> map_sealed_file(int fd, size_t size) {
+  void* p = base::map_sparse(size, fd);
+  if (p == nullptr) return fail_errno(errno);
+  return static_cast<uint8_t*>(p);
+}
+
+bool populate(void* from, size_t size) {
+  return madvise(from, size, MADV_POPULATE_WRITE) == 0;
+}
+
+FileId file_of(int fd) {
+  struct stat st;
+  return fd >= 0 && fstat(fd, &st) == 0 ? FileId{st.st_dev, st.st_ino} : FileId{};
+}
+
+FileId file_of(uint32_t pid, uint32_t fd) {
+  struct stat st;
+  return stat(path_of(pid, fd).data(), &st) == 0 ? FileId{st.st_dev, st.st_ino} : FileId{};
+}
+
+}  // namespace ddpsock::engine::shm

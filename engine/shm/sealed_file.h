@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// A memfd whose size nobody can change any more, made by one process and taken by another of the
+// same user from /proc/PID/fd, which the kernel allows to no other user.
+#ifndef DDPSOCK_ENGINE_SHM_SEALED_FILE_H_
+#define DDPSOCK_ENGINE_SHM_SEALED_FILE_H_
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/fd.h"
+#include "base/result.h"
+
+namespace ddpsock::engine::shm {
+
+inline constexpr size_t kPage = 4096;
+
+// Named `name`, close-on-exec, out of the way of programs. ENOSYS, EMFILE, ENFILE, ENOMEM, EFBIG.
+Result<base::UniqueFd> make_sealed_file(const char* name, size_t size);
+
+// What process `pid` has open as `fd`. EACCES (another user, or a process that hides), ENOENT
+// (gone, or another pid namespace), EPROTO (not such a file of this name and size).
+Result<base::UniqueFd> open_sealed_file(uint32_t pid, uint32_t fd, std::string_view name,
+                                        size_t size);
+
+// All of it, shared. ENOMEM.
+Result<uint8_t*> map_sealed_file(int fd, size_t size);
+
+// Provides the memory behind whole pages; false if there is none, and then they must not be
+// written: the kernel would answer with SIGBUS.
+bool populate(void* from, size_t size);
+
+// Names the file behind a descriptor, whose number a program may have closed and used again.
+struct FileId {
+  dev_t device = 0;
+  ino_t inode = 0;
+  bool operator==(const FileId&) const = default;
+};
+FileId file_of(int fd);
+// The same of another process's; zeros if there is none, or it may not be seen.
+FileId file_of(uint32_t pid, uint32_t fd);
+
+}  // namespace ddpsock::engine::shm
+
+#endif  // DDPSOCK_ENGINE_SHM_SEALED_FILE_H_

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// The way of segments between a SoftQp's core and memory shared with the peer (engine/shm). Makes
+// no system call but for the memory itself; bells and the end of the connection travel over the
+// queue pair's Channel, which stays beside it.
+//
+// Used by the thread inside advance(). `lock` is the engine's, held; it is let go while long
+// payloads are copied.
+#ifndef DDPSOCK_ENGINE_SOFT_MEMORY_LINK_H_
+#define DDPSOCK_ENGINE_SOFT_MEMORY_LINK_H_
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <span>
+
+#include "engine/shm/message_memory.h"
+#include "engine/soft/turn.h"
+#include "rdmap/qp.h"
+
+namespace ddpsock::engine {
+
+class MemoryLink {
+ public:
+  // `memory` outlives it.
+  explicit MemoryLink(shm::MessageMemory& memory);
+
+  using Lock = std::unique_lock<std::mutex>;
+  // kLost: the peer wrote what it must not, or there is no memory.
+  Turn receive(rdmap::Qp& core, Lock& lock, uint32_t budget);
+  // Segments of at most `max_ulpdu` bytes; 0: as large as is good.
+  Turn transmit(rdmap::Qp& core, Lock& lock, uint32_t max_ulpdu, uint32_t budget);
+  // How large that is.
+  uint32_t mulpdu(uint32_t wished) const;
+
+  // Whether something has happened that the peer asked to be rung for. Once. `is_last`: nobody may
+  // look here before a bell of the peer's.
+  [[nodiscard]] bool take_bell(bool is_last);
+  // Asks for a bell when records come. False: there are by now.
+  [[nodiscard]] bool watch();
+  void unwatch();
+  // ... when the peer takes records. False: it has since we looked.
+  [[nodiscard]] bool watch_room() { return writer_.want_room(); }
+
+  // Of any thread, without the lock.
+  bool has_record() const { return reader_.has_record_at_head(); }
+
+  // Whether a bell is wanted when the peer takes records.
+  bool awaits_peer() const { return named_count_ != 0; }
+
+  // Memory that records name is about to be its owner's again.
+  void revoke() { writer_.revoke(); }
+
+  // Records of ours that the peer has not taken.
+  bool has_unread() { return writer_.head() != writer_.tail(); }
+
+ private:
+  // Segments whose memory the peer reads for itself, and those behind them, until it has: the LLP
+  // has them meanwhile, as the core sees it.
+  struct Named {
+    uint64_t end = 0;       // the head is here or beyond once the peer has read it
+    uint32_t segments = 0;  // it, and all before the next one
+  };
+  static constexpr uint32_t kMostNamedRecords = 64;
+
+  void copy_in(Lock& lock, uint8_t* to, const ddp::Segment& segment);
+  void put(rdmap::Qp& core, Lock& lock, const ddp::Segment& segment);
+  void name(const ddp::Segment& segment);
+  void reap(rdmap::Qp& core);
+  [[nodiscard]] bool place(rdmap::Qp& core, Lock& lock, const shm::MessageReader::Record& record);
+  bool read_named(const shm::MessageReader::Record& record, std::span<const MutBytes> to);
+
+  shm::MessageMemory& memory_;
+  shm::MessageWriter writer_;
+  shm::MessageReader reader_;
+  bool is_armed_ = false;
+  bool has_published_ = false;
+  uint32_t moved_ = 0;  // bytes taken since the writer's question was looked for
+  shm::MessageReader::Record record_;
+  std::array<Named, kMostNamedRecords> named_;  // a ring
+  uint32_t named_first_ = 0, named_count_ = 0;
+};
+
+}  // namespace ddpsock::engine
+
+#endif  // DDPSOCK_ENGINE_SOFT_MEMORY_LINK_H_

@@ -1,0 +1,538 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// A peer of this host and user that means harm: it speaks MPA itself, owns half of the memory or
+// all of it, and writes there what it likes. It may end its own connection and nothing else.
+#include <errno.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "base/fd.h"
+#include "base/process.h"
+#include "engine/shm/segment.h"
+#include "engine/user/chunk.h"
+#include "engine/user/stream_testing.h"
+#include "engine/user/user_stream.h"
+#include "mpa/startup_frame.h"
+#include "stream/hello.h"
+
+namespace ddpsock::engine {
+namespace {
+
+constexpr size_t kPage = 4096;
+
+// The hostile end of `fd`, either one.
+class Attacker {
+ public:
+  explicit Attacker(int fd) : fd_(fd) {}
+  ~Attacker() {
+    if (segment_ != nullptr) segment_->unmap();
+  }
+  Attacker(const Attacker&) = delete;
+
+  // As the connecting end: makes memory, and offers it.
+  void make_memory() {
+    auto made = shm::Segment::make();
+    ASSERT_TRUE(made.has_value());
+    segment_ = made->segment;
+    memory_ = std::move(made->fd);
+    secret_ = made->secret;
+  }
+  void send_request() {
+    send_request(stream::MemoryOffer{own_pid(), static_cast<uint32_t>(memory_.get()), secret_});
+  }
+  void send_request(std::optional<stream::MemoryOffer> offer) {
+    stream::Hello hello{.max_payload = 60'000};
+    hello.memory = offer;
+    send_start_frame(mpa::FrameKind::kRequest, hello);
+  }
+
+  void send_bytes(Bytes bytes) {
+    ASSERT_EQ(::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+
+  // As the accepting end: takes what the victim offers. REQUIRES: it has sent its Request.
+  void join() {
+    uint8_t bytes[4096];
+    const ssize_t n = ::recv(fd_, bytes, sizeof bytes, MSG_PEEK);
+    ASSERT_GT(n, 0);
+    const auto view =
+        mpa::StartupView::over({bytes, static_cast<size_t>(n)}, mpa::FrameKind::kRequest);
+    ASSERT_TRUE(view.has_value());
+    const auto frame = mpa::StartupFrame::from(*view);
+    ASSERT_TRUE(frame.has_value());
+    const auto hello = stream::decode_hello(frame->private_data);
+    ASSERT_TRUE(hello && hello->memory);
+    ASSERT_EQ(::recv(fd_, bytes, view->size(), 0), static_cast<ssize_t>(view->size()));
+    const std::string path = "/proc/self/fd/" + std::to_string(hello->memory->fd);
+    memory_.reset(open(path.c_str(), O_RDWR | O_CLOEXEC));
+    const auto segment =
+        shm::Segment::open({hello->memory->pid, hello->memory->fd, hello->memory->secret});
+    ASSERT_TRUE(segment.has_value());
+    segment_ = *segment;
+    ASSERT_TRUE(segment_->join());
+    victims_end_ = shm::End::kConnected;
+    send_start_frame(mpa::FrameKind::kReply, {.max_payload = 60'000});
+  }
+
+  void send_chunk(uint32_t payload) {
+    Buffer f(chunk_size(payload), 0);
+    write_chunk_header(f.data(), payload, msn_++);
+    base::store_le32(f.data() + f.size() - 4, base::crc32c(Bytes(f).first(f.size() - 4)));
+    static_cast<void>(::send(fd_, f.data(), f.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
+  }
+
+  // Seen from the victim.
+  shm::Lane& lane_in() {
+    return segment_->lane_from(victims_end_ == shm::End::kConnected ? shm::End::kAccepted
+                                                                    : shm::End::kConnected);
+  }
+  shm::Lane& lane_out() { return segment_->lane_from(victims_end_); }
+  const base::UniqueFd& memory() const { return memory_; }
+  const shm::Secret& secret() const { return secret_; }
+  uint32_t next_msn() const { return msn_; }
+  static uint32_t own_pid() { return static_cast<uint32_t>(getpid()); }
+
+  // One of the kinds whose bit is set in `kinds`: some end the connection at once, and others are
+  // worth a longer life.
+  static constexpr unsigned kKinds = 18;
+  void do_harm(std::mt19937_64& rng, uint32_t kinds) {
+    const auto kind = static_cast<unsigned>(rng() % kKinds);
+    if ((kinds >> kind & 1) == 0) return;
+    shm::Lane& lane = rng() % 2 == 0 ? lane_in() : lane_out();
+    const uint64_t lie = rng() >> (rng() % 64);
+    const auto small_lie = static_cast<uint32_t>(lie);
+    switch (kind) {
+      case 0:
+        return lane.writer.tail.store(lie);
+      case 1:
+        return static_cast<void>(lane.writer.tail.fetch_add(rng() % 5000));
+      case 2:
+        return static_cast<void>(lane.writer.tail.fetch_xor(shm::kClosedBit));
+      case 3:
+        return lane.writer.base.store(lie);
+      case 4:
+        return lane.writer.barrier.store(rng() % 2 == 0 ? lie : lane.writer.tail.load());
+      case 5:
+        return lane.writer.barrier_fpdu.store(rng() % 2 == 0 ? small_lie : msn_ + small_lie % 3);
+      case 6:
+        return lane.writer.is_on_wire.store(small_lie);
+      case 7:
+        return lane.writer.bells.store(small_lie);
+      case 8:
+        return lane.writer.cpu.store(small_lie);
+      case 9:
+        return lane.reader.head.store(rng() % 2 == 0 ? lie : lane.writer.tail.load());
+      case 10:
+        return lane.reader.next_fpdu.store(small_lie);
+      case 11:
+        return lane.reader.cpu.store(small_lie);
+      case 12:
+        return lane.bell.armed.store(small_lie);
+      case 13:
+        return lane.bell.room_wanted.store(small_lie);
+      case 14:
+        return write_anywhere(rng);
+      case 15:
+        return punch_a_hole(rng);
+      case 16: {
+        uint8_t waste[4096];
+        return static_cast<void>(::recv(fd_, waste, 1 + rng() % sizeof waste, MSG_DONTWAIT));
+      }
+      default:
+        return send_chunk(rng() % 3 == 0 ? static_cast<uint32_t>(rng() % 3000) : 0);
+    }
+  }
+
+ private:
+  void send_start_frame(mpa::FrameKind kind, const stream::Hello& words) {
+    std::array<uint8_t, DDPSOCK_HELLO_MAX_SIZE> hello;
+    const auto hello_size = stream::encode(hello, words);
+    ASSERT_TRUE(hello_size.has_value());
+    mpa::StartupFrame frame{.kind = kind, .private_data = Bytes(hello).first(*hello_size)};
+    frame.enhanced = mpa::Enhanced{};
+    uint8_t bytes[512];
+    const auto size = mpa::write_startup(frame, bytes);
+    ASSERT_TRUE(size.has_value());
+    ASSERT_EQ(::send(fd_, bytes, *size, MSG_NOSIGNAL), static_cast<ssize_t>(*size));
+  }
+
+  // Any word of all that is mapped, the control words more often than others.
+  void write_anywhere(std::mt19937_64& rng) {
+    auto* lane = reinterpret_cast<uint8_t*>(rng() % 2 == 0 ? &lane_in() : &lane_out());
+    const size_t size = rng() % 4 == 0 ? sizeof(shm::Lane) : offsetof(shm::Lane, data);
+    auto* word = reinterpret_cast<std::atomic<uint64_t>*>(lane + rng() % size / 8 * 8);
+    word->store(rng() >> (rng() % 64), std::memory_order_relaxed);
+  }
+  void punch_a_hole(std::mt19937_64& rng) {
+    const off_t pages = lseek(memory_.get(), 0, SEEK_END) / static_cast<off_t>(kPage);
+    const auto first = static_cast<off_t>(rng() % static_cast<uint64_t>(pages));
+    fallocate(memory_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+              first * static_cast<off_t>(kPage), static_cast<off_t>((1 + rng() % 8) * kPage));
+  }
+
+  const int fd_;
+  shm::Segment* segment_ = nullptr;
+  base::UniqueFd memory_;
+  shm::Secret secret_{};
+  shm::End victims_end_ = shm::End::kAccepted;
+  uint32_t msn_ = DDP_FIRST_MSN;
+};
+
+void set_short_timeouts(int fd) {
+  const timeval limit{0, 2'000};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+}
+
+// The victim has accepted, and has joined what the attacker offered.
+class HostilePeer : public testing::Test {
+ protected:
+  HostilePeer() {
+    set_short_timeouts(tcp.server);
+    attacker.make_memory();
+  }
+  void start() {
+    attacker.send_request();
+    attacker.send_chunk(1);
+    EXPECT_EQ(b.recv(1).size(), 1u);
+    EXPECT_STREQ(b.s->status().engine, "shm");
+  }
+
+  TcpPair tcp;
+  Attacker attacker{tcp.client};
+  MemoryEnd b{tcp.server, Role::kResponder};
+};
+
+TEST_F(HostilePeer, NonsenseEndsItsConnectionOnly) {
+  start();
+  attacker.lane_in().writer.tail.store(1 << 30);
+  uint8_t byte;
+  EXPECT_EQ(b.recv(&byte, 1).error, ECONNRESET);
+  EXPECT_EQ(b.send(pattern(1), MSG_NOSIGNAL).error, EPIPE);
+  EXPECT_NE(b.s->status().failure, nullptr);
+}
+
+TEST_F(HostilePeer, ATailThatMovesUnderTheWriterEndsIt) {
+  start();
+  EXPECT_EQ(b.send(pattern(10)).count, 10);
+  attacker.lane_out().writer.tail.store(7);
+  EXPECT_EQ(b.send(pattern(10), MSG_NOSIGNAL).error, ECONNRESET);
+}
+
+// Whoever has joined it reads what the other end writes into it: to go on without would lose bytes.
+TEST_F(HostilePeer, AnOfferThatSomebodyElseHasTakenEndsTheConnection) {
+  start();
+  TcpPair other;
+  MemoryEnd second(other.server, Role::kResponder);
+  Attacker again(other.client);
+  again.send_request(stream::MemoryOffer{
+      Attacker::own_pid(), static_cast<uint32_t>(attacker.memory().get()), attacker.secret()});
+  again.send_chunk(5);
+  uint8_t bytes[5];
+  EXPECT_EQ(second.recv(bytes, sizeof bytes).error, ECONNRESET);
+  EXPECT_NE(second.s->status().failure, nullptr);
+  attacker.send_chunk(7);
+  EXPECT_EQ(b.recv(7).size(), 7u) << "the first is not disturbed";
+}
+
+// Runs `at_touch` when a byte of the lane's ring at or behind `offset` is touched for the first
+// time, in whichever mapping.
+class Tripwire {
+ public:
+  Tripwire(size_t offset, void (*at_touch)(shm::Lane&), shm::Lane& lane)
+      : at_touch_(at_touch), lane_(lane) {
+    the_ = this;
+    struct sigaction action{};
+    action.sa_handler = [](int) { the_->on_touch(); };
+    sigaction(SIGSEGV, &action, &old_);
+    ranges_ = mapped_segments();
+    protect(offset / kPage * kPage, PROT_NONE);
+  }
+  ~Tripwire() { sigaction(SIGSEGV, &old_, nullptr); }
+  Tripwire(const Tripwire&) = delete;
+
+ private:
+  void on_touch() {
+    protect(0, PROT_READ | PROT_WRITE);
+    at_touch_(lane_);
+  }
+  void protect(size_t from, int how) {
+    for (const auto& [begin, end] : ranges_) {
+      const size_t lane = (end - begin) / 2;
+      for (const uintptr_t first : {begin, begin + lane})
+        mprotect(reinterpret_cast<void*>(first + from), lane - from, how);
+    }
+  }
+
+  static inline Tripwire* the_ = nullptr;
+  void (*const at_touch_)(shm::Lane&);
+  shm::Lane& lane_;
+  std::vector<std::pair<uintptr_t, uintptr_t>> ranges_;
+  struct sigaction old_{};
+};
+
+// What is kept of a ring is bounded by the ring, whatever is published while it is left.
+TEST_F(HostilePeer, ALaneThatGrowsWhileItIsLeftYieldsNoMoreThanARing) {
+  start();
+  const auto publish = [](shm::Lane& lane) {
+    lane.writer.tail.store(lane.reader.head.load() + shm::kRingSize);
+  };
+  publish(attacker.lane_in());
+  {
+    const Tripwire tripwire(200'000, publish, attacker.lane_in());
+    b.s->leave_memory(b.fd);
+  }
+  EXPECT_GT(attacker.lane_in().writer.tail.load(), uint64_t{shm::kRingSize}) << "it was too late";
+  Buffer room(2 * shm::kRingSize);
+  EXPECT_EQ(b.recv(room.data(), room.size(), MSG_DONTWAIT).count, ssize_t{shm::kRingSize});
+  EXPECT_EQ(b.recv(room.data(), room.size(), MSG_DONTWAIT).error, EAGAIN);
+}
+
+// What the offer names is looked at and left: the connection stays with the user engine.
+TEST(HostileOffer, OfSomethingElseIsNotTaken) {
+  const base::UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  int fifo[2];
+  ASSERT_EQ(pipe2(fifo, O_CLOEXEC), 0);
+  const base::UniqueFd fifo_in(fifo[0]), fifo_out(fifo[1]);
+  const base::UniqueFd file(open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  const auto memory_named = [](const char* name, unsigned flags) {
+    base::UniqueFd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | flags));
+    if (fd.is_valid() && ftruncate(fd.get(), 2 << 20) == 0)
+      fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+    return fd;
+  };
+  const base::UniqueFd huge = memory_named("ddpsock-stream", MFD_HUGETLB);
+  const base::UniqueFd large = memory_named("ddpsock-stream", 0);
+  const base::UniqueFd folder(open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  for (const int fd : {null.get(), fifo_in.get(), fifo_out.get(), file.get(), huge.get(),
+                       large.get(), folder.get(), 1 << 30}) {
+    TcpPair tcp;
+    MemoryEnd b(tcp.server, Role::kResponder);
+    Attacker attacker(tcp.client);
+    attacker.send_request(stream::MemoryOffer{Attacker::own_pid(), static_cast<uint32_t>(fd), {}});
+    attacker.send_chunk(100);
+    EXPECT_EQ(b.recv(100).size(), 100u) << fd;
+    EXPECT_EQ(b.send(pattern(100)).count, 100) << fd;
+    EXPECT_STREQ(b.s->status().engine, "user") << fd;
+  }
+}
+
+// It cannot be written, or no more: no mapping, no signal.
+TEST(HostileOffer, OfMemoryThatMayNotBeWrittenIsNotTaken) {
+  auto made = shm::Segment::make();
+  ASSERT_TRUE(made.has_value());
+  const off_t size = lseek(made->fd.get(), 0, SEEK_END);
+  for (const int seal : {F_SEAL_FUTURE_WRITE, F_SEAL_WRITE}) {
+    const base::UniqueFd fd(memfd_create("ddpsock-stream", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    ASSERT_EQ(ftruncate(fd.get(), size), 0);
+    void* p =
+        mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+    ASSERT_NE(p, MAP_FAILED);
+    std::memcpy(p, made->segment, kPage);
+    if (seal == F_SEAL_WRITE) munmap(p, static_cast<size_t>(size));
+    ASSERT_EQ(fcntl(fd.get(), F_ADD_SEALS, seal | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
+    TcpPair tcp;
+    MemoryEnd b(tcp.server, Role::kResponder);
+    Attacker attacker(tcp.client);
+    attacker.send_request(
+        stream::MemoryOffer{Attacker::own_pid(), static_cast<uint32_t>(fd.get()), made->secret});
+    attacker.send_chunk(100);
+    EXPECT_EQ(b.recv(100).size(), 100u);
+    EXPECT_STREQ(b.s->status().engine, "user");
+    if (seal != F_SEAL_WRITE) munmap(p, static_cast<size_t>(size));
+  }
+  made->segment->unmap();
+}
+
+// FPDUs without payload are bells where there is memory, and nothing where there is none. The
+// kernel calls a socket with one readable, and one that looks must not take that for bytes.
+class EmptySegments : public testing::Test {
+ protected:
+  EmptySegments() {
+    attacker.send_request(std::nullopt);
+    attacker.send_chunk(1);
+    EXPECT_EQ(b.recv(1).size(), 1u);
+    for (int i = 0; i < 100; ++i) attacker.send_chunk(0);
+  }
+  int error_of_look() {
+    uint8_t byte;
+    return b.recv(&byte, 1, MSG_PEEK).error;
+  }
+
+  TcpPair tcp;
+  Attacker attacker{tcp.client};
+  End b{tcp.server, Role::kResponder};
+};
+
+TEST_F(EmptySegments, ALookEndsWhenItsTimeIsOver) {
+  set_short_timeouts(b.fd);
+  EXPECT_EQ(error_of_look(), EAGAIN);
+  EXPECT_FALSE(kernel_says_readable(b.fd));
+}
+
+TEST_F(EmptySegments, ALookEndsWithTheStream) {
+  ::shutdown(tcp.client, SHUT_WR);
+  EXPECT_EQ(error_of_look(), 0);
+}
+
+TEST_F(EmptySegments, BeforeABeginningOfAnFpdu) {
+  set_short_timeouts(b.fd);
+  uint8_t header[kChunkHeader];
+  write_chunk_header(header, 10, attacker.next_msn());
+  attacker.send_bytes(Bytes(header).first(7));
+  EXPECT_EQ(error_of_look(), EAGAIN);
+  EXPECT_FALSE(kernel_says_readable(b.fd));
+}
+
+TEST_F(EmptySegments, AreNotReadyToBeReceived) {
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(b.s->is_recv_ready(b.fd));
+  EXPECT_FALSE(kernel_says_readable(b.fd));
+  attacker.send_chunk(3);
+  EXPECT_TRUE(b.s->is_recv_ready(b.fd));
+  EXPECT_EQ(b.recv(3).size(), 3u);
+}
+
+// One connection with honest ends, in the process that is attacked.
+class Bystander {
+ public:
+  void exchange(size_t size) {
+    const Buffer m = pattern(size, ++seed_);
+    ASSERT_EQ(a_.send(m).count, static_cast<ssize_t>(m.size()));
+    ASSERT_EQ(b_.recv(size, MSG_WAITALL), m);
+    std::swap(a_.s, b_.s);
+    std::swap(a_.fd, b_.fd);
+  }
+  bool is_in_memory() const { return std::string(a_.s->status().engine) == "shm"; }
+
+ private:
+  TcpPair tcp_;
+  MemoryEnd a_{tcp_.client, Role::kInitiator}, b_{tcp_.server, Role::kResponder};
+  uint32_t seed_ = 0;
+};
+
+std::atomic<uint64_t> round_seed;
+
+void say_round_and_end(int) {
+  char text[64];
+  const int n = snprintf(text, sizeof text, "hangs: DDPSOCK_SEED=%llu\n",
+                         static_cast<unsigned long long>(round_seed.load()));
+  static_cast<void>(!write(STDERR_FILENO, text, static_cast<size_t>(n)));
+  abort();
+}
+
+// Everything that a program can do with a connection, whatever comes of it.
+void use(End& end, std::mt19937_64& rng, Buffer& room) {
+  const int flags = MSG_NOSIGNAL | (rng() % 2 == 0 ? MSG_DONTWAIT : 0);
+  const size_t size = 1 + rng() % (size_t{1} << rng() % 18);
+  Io io = Io::ok(0);
+  switch (rng() % 10) {
+    case 0:
+    case 1:
+    case 2:
+      io = end.recv(room.data(), size, flags);
+      break;
+    case 3:
+      io = end.recv(room.data(), size, flags | MSG_PEEK);
+      break;
+    case 4:
+      io = end.s->readable(end.fd);
+      break;
+    case 5:
+      static_cast<void>(end.s->is_recv_ready(end.fd));
+      break;
+    case 6:
+      static_cast<void>(end.s->glance());
+      end.s->let_bells_lie(rng() % 2 == 0 ? base::thread_id() : 0);
+      end.s->settle(end.fd);
+      break;
+    default: {
+      const iovec v{room.data(), size};
+      io = end.s->send(end.fd, {&v, 1}, flags);
+      break;
+    }
+  }
+  const bool is_clean = io.is_ok() || io.error == EAGAIN || io.error == ECONNRESET ||
+                        io.error == EPIPE || io.error == EPROTO;
+  EXPECT_TRUE(is_clean) << strerror(io.error);
+  EXPECT_LE(io.count, static_cast<ssize_t>(room.size() * 2));
+}
+
+void attack_once(uint64_t seed, Bystander& bystander) {
+  std::mt19937_64 rng(seed);
+  const bool is_victim_client = rng() % 2 == 0;
+  TcpPair tcp(20'000, 20'000);
+  const int victims_fd = is_victim_client ? tcp.client : tcp.server;
+  Attacker attacker(is_victim_client ? tcp.server : tcp.client);
+  set_short_timeouts(victims_fd);
+  MemoryEnd victim(victims_fd, is_victim_client ? Role::kInitiator : Role::kResponder);
+  if (is_victim_client) {
+    ASSERT_EQ(victim.send(pattern(1)).count, 1);
+    attacker.join();
+  } else {
+    attacker.make_memory();
+    attacker.send_request();
+    attacker.send_chunk(1);
+    ASSERT_EQ(victim.recv(1).size(), 1u);
+  }
+  if (testing::Test::HasFatalFailure()) return;
+  std::atomic<bool> is_over{false};
+  const auto kinds = static_cast<uint32_t>(rng() & rng());
+  std::thread harm([&attacker, &is_over, kinds, rng_of_harm = std::mt19937_64(rng())]() mutable {
+    while (!is_over) {
+      attacker.do_harm(rng_of_harm, kinds);
+      if (rng_of_harm() % 4 == 0) usleep(static_cast<useconds_t>(rng_of_harm() % 20));
+    }
+  });
+  Buffer room(1 << 18);
+  const int calls = 1 + static_cast<int>(rng() % 60);
+  for (int i = 0; i < calls && victim.s->status().state != StreamState::kFailed; ++i) {
+    use(victim, rng, room);
+    if (rng() % 8 == 0) bystander.exchange(1 + rng() % 50'000);
+  }
+  if (rng() % 2 == 0) victim.s->leave_memory(victim.fd);
+  if (rng() % 2 == 0) victim.s->shutdown(victim.fd, static_cast<int>(rng() % 3));
+  use(victim, rng, room);
+  victim.release();
+  is_over = true;
+  harm.join();
+}
+
+TEST(HostileMemory, WhateverIsWrittenAtRandomMoments) {
+  const char* wanted = getenv("DDPSOCK_ATTACKS");
+  const char* given_seed = getenv("DDPSOCK_SEED");
+  const int attacks = wanted != nullptr ? atoi(wanted) : 150;
+  const uint64_t first = given_seed != nullptr ? strtoull(given_seed, nullptr, 10)
+                                               : static_cast<uint64_t>(getpid()) << 32;
+  const auto old_handler = signal(SIGALRM, say_round_and_end);
+  {
+    Bystander bystander;
+    for (int i = 0; i < 4; ++i) bystander.exchange(10);
+    EXPECT_TRUE(bystander.is_in_memory());
+    size_t files = 0;
+    for (int i = 0; i < attacks && !testing::Test::HasFailure(); ++i) {
+      if (i == 1) files = open_files();
+      round_seed = first + static_cast<uint64_t>(i);
+      SCOPED_TRACE("DDPSOCK_SEED=" + std::to_string(round_seed.load()));
+      alarm(20);
+      attack_once(round_seed, bystander);
+      EXPECT_TRUE(i <= 1 || open_files() == files) << open_files() << " for " << files;
+    }
+    alarm(0);
+    EXPECT_EQ(mapped_segments().size(), 2u) << "the bystander's";
+  }
+  EXPECT_TRUE(mapped_segments().empty());
+  signal(SIGALRM, old_handler);
+}
+
+}  // namespace
+}  // namespace ddpsock::engine

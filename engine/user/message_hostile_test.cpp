@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// A queue pair in shared memory whose peer writes whatever it likes there. It may lose the
+// connection, and nothing else: not its memory, not its mind. More with DDPSOCK_ATTACKS=5000.
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "base/fd.h"
+#include "ddp/segment.h"
+#include "engine/shm/message_memory.h"
+#include "engine/user/qp.h"
+
+namespace ddpsock::engine {
+namespace {
+
+using shm::MessageLane;
+using shm::MessageMemory;
+using shm::RecordHead;
+
+int attacks() {
+  const char* wanted = std::getenv("DDPSOCK_ATTACKS");
+  return wanted != nullptr ? std::atoi(wanted) : 200;
+}
+
+struct TcpPair {
+  base::UniqueFd a, b;
+};
+TcpPair connect_tcp() {
+  const base::UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  EXPECT_EQ(bind(listener.get(), generic, size), 0);
+  EXPECT_EQ(listen(listener.get(), 1), 0);
+  EXPECT_EQ(getsockname(listener.get(), generic, &size), 0);
+  TcpPair pair;
+  pair.a.reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(connect(pair.a.get(), generic, size), 0);
+  pair.b.reset(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  return pair;
+}
+
+// The victim, with work posted and memory registered between canaries.
+class Victim {
+ public:
+  static constexpr size_t kRoom = 512;
+  static constexpr uint8_t kCanary = 0xa5;
+
+  Victim() {
+    engine_ = open_user_message_engine();
+    pd_ = *engine_->open_pd();
+    cq_ = *engine_->make_cq({.depth = 256});
+    // What rooms and region lie between is nobody's to write.
+    canaries_.assign(16 * kRoom, kCanary);
+    regions_[0] = *engine_->register_memory(
+        {.memory = room(1), .base_to = 0x1000, .rights = rdmap::kRemoteRead, .pd = pd_});
+    qp_ = *engine_->make_qp({.pd = pd_, .send_cq = cq_.get(), .recv_cq = cq_.get()});
+    for (size_t i = 3; i < 7; i += 2) {
+      const MutBytes to = room(i);
+      const RecvWr work{.id = i, .buffer = {&to, 1}};
+      EXPECT_EQ(qp_->recv({&work, 1}).accepted, 1u);
+    }
+    auto made = MessageMemory::make({});
+    memory_ = std::move(*made);
+    peer_ = *MessageMemory::join(static_cast<uint32_t>(getpid()),
+                                 static_cast<uint32_t>(memory_->descriptor()), {});
+    EXPECT_TRUE(memory_->settle());
+    mpa::Agreement agreement;
+    agreement.is_initiator = true;
+    agreement.ird = agreement.ord = 4;
+    EXPECT_TRUE(qp_->start(
+        {.lower = lower_layer_of(tcp_.a.get()), .agreement = agreement, .memory = memory_.get()}));
+  }
+
+  MutBytes room(size_t i) { return MutBytes(canaries_).subspan(i * kRoom, kRoom); }
+  Qp& qp() { return *qp_; }
+  MessageMemory& peer() { return *peer_; }
+  const Mr& region() const { return regions_[0]; }
+  // Receives completed with success.
+  size_t received() {
+    Completion done[8];
+    const uint32_t n = cq_->poll(done);
+    return static_cast<size_t>(std::count_if(done, done + n, [](const Completion& c) {
+      return c.kind == WorkKind::kReceive && c.status == WorkStatus::kOk;
+    }));
+  }
+  void close_wire() { tcp_.b.reset(); }
+
+  // Its receive buffers may hold anything.
+  bool are_canaries_alive() {
+    for (const size_t i : {0u, 1u, 2u, 4u, 6u, 7u, 8u, 9u})
+      for (uint8_t b : room(i))
+        if (b != kCanary) return false;
+    return true;
+  }
+
+ private:
+  TcpPair tcp_ = connect_tcp();
+  std::vector<uint8_t> canaries_;
+  std::unique_ptr<Engine> engine_;
+  Pd pd_;
+  Mr regions_[1];
+  std::unique_ptr<Cq> cq_;
+  std::unique_ptr<MessageMemory> memory_, peer_;
+  std::unique_ptr<Qp> qp_;
+};
+
+// Records that look right from afar.
+void forge(std::mt19937& random, Victim& victim) {
+  MessageLane& lane = victim.peer().outgoing();
+  uint64_t at = 0;
+  for (int i = 0; i < 8; ++i) {
+    uint8_t* here = lane.data.data() + (at & (shm::kMessageRing - 1));
+    const bool is_tagged = random() % 2 == 0;
+    RecordHead head{.tag = victim.peer().secret() + at,
+                    .payload = static_cast<uint32_t>(random() % 4 == 0 ? random() : random() % 700),
+                    .header = static_cast<uint8_t>(is_tagged ? 14 : 18),
+                    .ranges = 0,
+                    .reserved = 0};
+    if (random() % 8 == 0) head.header = static_cast<uint8_t>(random());
+    if (random() % 8 == 0) head.ranges = static_cast<uint8_t>(random());
+    std::memcpy(here, &head, sizeof head);
+    for (size_t b = sizeof head; b < 128; ++b) here[b] = static_cast<uint8_t>(random());
+    uint8_t* ddp = here + sizeof head;
+    if (is_tagged) {
+      constexpr uint8_t kOpcodes[] = {0x40, 0x42, 0x41};
+      ddp[0] = 0xc1;
+      ddp[1] = kOpcodes[random() % 3];
+      if (random() % 2 == 0) {
+        base::store_be32(ddp + 2, victim.region().stag);
+        base::store_be64(ddp + 6, 0x1000 + random() % 600);
+      }
+    } else {
+      ddp[0] = random() % 2 == 0 ? 0x41 : 0x01;
+      ddp[1] = static_cast<uint8_t>(0x40 + random() % 12);
+      base::store_be32(ddp + 6, random() % 5);
+      base::store_be32(ddp + 10, 1 + random() % 3);
+      base::store_be32(ddp + 14, random() % 3 * 100);
+    }
+    at += shm::record_size(is_tagged ? 14 : 18, std::min(head.payload, shm::kMostInRecord));
+  }
+}
+
+void scribble(std::mt19937& random, MessageLane& lane) {
+  switch (random() % 5) {
+    case 0:
+      lane.reader.head.store(random() % 2 == 0 ? random() : ~uint64_t{0} - random());
+      break;
+    case 1:
+      lane.bell.armed.store(random() % 3);
+      break;
+    case 2:
+      lane.bell.room_wanted.store(random() % 3);
+      break;
+    case 3:
+      lane.writer.is_revoked.store(random() % 2);
+      break;
+    default:
+      for (int i = 0; i < 64; ++i)
+        lane.data[random() % shm::kMessageRing] = static_cast<uint8_t>(random());
+  }
+}
+
+TEST(MessageHostileTest, WhateverLiesInTheMemoryEndsTheConnectionAtMost) {
+  const std::vector<uint8_t> bytes(3000, 1);
+  for (int attack = 0; attack < attacks(); ++attack) {
+    SCOPED_TRACE(attack);
+    std::mt19937 random(static_cast<uint32_t>(attack));
+    Victim victim;
+    forge(random, victim);
+    for (int step = 0; step < 20; ++step) {
+      if (random() % 2 == 0) scribble(random, victim.peer().outgoing());
+      if (random() % 2 == 0) scribble(random, victim.peer().incoming());
+      const Bytes from = Bytes(bytes).first(random() % bytes.size());
+      const SendWr work{.op = op::Send{.payload = {&from, 1}}, .is_signalled = false};
+      (void)victim.qp().send({&work, 1});
+      victim.qp().advance(base::now(), {.is_spinning = random() % 2 == 0});
+      if (victim.qp().state() == QpState::kRts && random() % 4 != 0) continue;
+      victim.qp().abort(std::nullopt);
+    }
+    victim.close_wire();
+    for (int i = 0; i < 1000 && victim.qp().state() != QpState::kEnded; ++i) {
+      victim.qp().abort(std::nullopt);
+      victim.qp().advance(base::now(), {});
+    }
+    EXPECT_EQ(victim.qp().state(), QpState::kEnded);
+    ASSERT_TRUE(victim.are_canaries_alive());
+  }
+}
+
+// One Send of kRoom bytes, which lie at `from` in this process.
+void name(Victim& victim, const uint8_t* from, uint64_t length) {
+  uint8_t* here = victim.peer().outgoing().data.data();
+  const shm::RemoteRange range{.address = reinterpret_cast<uintptr_t>(from), .length = length};
+  std::memcpy(here + shm::body_offset(18, sizeof range), &range, sizeof range);
+  ddp::write_header(here + sizeof(RecordHead),
+                    ddpsock::ddp::UntaggedHeader{
+                        .is_last = true, .rsvd_ulp = {.control = 0x43}, .qn = 0, .msn = 1});
+  const RecordHead head{.tag = victim.peer().secret(),
+                        .payload = Victim::kRoom,
+                        .header = 18,
+                        .ranges = 1,
+                        .reserved = 0};
+  std::memcpy(here, &head, sizeof head);
+}
+
+TEST(MessageHostileTest, WhatTheOwnerKeepsIsDelivered) {
+  Victim victim;
+  const std::vector<uint8_t> bytes(Victim::kRoom, 0x17);
+  name(victim, bytes.data(), bytes.size());
+  victim.qp().advance(base::now(), {});
+  EXPECT_EQ(victim.received(), 1u);
+  EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), victim.room(3).begin()));
+}
+
+TEST(MessageHostileTest, WhatTheOwnerTookBackIsNotDelivered) {
+  Victim victim;
+  const std::vector<uint8_t> bytes(Victim::kRoom, 0x17);
+  name(victim, bytes.data(), bytes.size());
+  victim.peer().outgoing().writer.is_revoked.store(1);
+  victim.qp().advance(base::now(), {});
+  EXPECT_EQ(victim.received(), 0u);
+  EXPECT_EQ(victim.qp().state(), QpState::kEnded);
+}
+
+TEST(MessageHostileTest, MemoryThatIsNotThereIsNotDelivered) {
+  const std::vector<uint8_t> bytes(Victim::kRoom, 0x17);
+  const uint8_t* nowhere = reinterpret_cast<const uint8_t*>(uintptr_t{4096});
+  const struct {
+    const uint8_t* from;
+    uint64_t length;
+  } bad[] = {{nowhere, Victim::kRoom},
+             {bytes.data(), Victim::kRoom - 8},
+             {bytes.data(), ~uint64_t{0}},
+             {bytes.data(), 0}};
+  for (const auto& named : bad) {
+    Victim victim;
+    name(victim, named.from, named.length);
+    victim.qp().advance(base::now(), {});
+    EXPECT_EQ(victim.received(), 0u) << named.length;
+    EXPECT_EQ(victim.qp().state(), QpState::kEnded);
+    EXPECT_TRUE(victim.are_canaries_alive());
+  }
+}
+
+// Where the process that a peer says it is has not mapped the connection's memory, or is ourselves.
+TEST(MessageHostileTest, OnlyTheProcessWithTheSecretIsRead) {
+  const uint64_t secret = 0x1234'5678;
+  const auto at = reinterpret_cast<uintptr_t>(&secret);
+  const auto self = static_cast<uint32_t>(getpid());
+  EXPECT_TRUE(shm::PeerProcess(self, at, secret).can_read());
+  EXPECT_FALSE(shm::PeerProcess(self, at, secret + 1).can_read());
+  EXPECT_FALSE(shm::PeerProcess(self, at + 4096 * 1024, secret).can_read());
+  EXPECT_FALSE(shm::PeerProcess(0, at, secret).can_read());
+  EXPECT_FALSE(shm::PeerProcess(~0u, at, secret).can_read());
+  EXPECT_FALSE(shm::PeerProcess().can_read());
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  EXPECT_TRUE(shm::PeerProcess(static_cast<uint32_t>(child), at, secret).can_read());
+  kill(child, SIGKILL);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_FALSE(shm::PeerProcess(static_cast<uint32_t>(child), at, secret).can_read());
+}
+
+}  // namespace
+}  // namespace ddpsock::engine

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// One-sided operations of a stream: how a queue pair comes to share its connection, and sending.
+// FPDUs of the queue pair lie between chunks, whole, in the order in which the send lease was had.
+#include "engine/one_sided.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+
+#include "base/process.h"
+#include "base/sys.h"
+#include "ddp/segment.h"
+#include "engine/user/hold.h"
+#include "engine/user/kernel_socket.h"
+#include "engine/user/sender.h"
+#include "engine/user/user_stream.h"
+
+namespace ddpsock::engine {
+namespace {
+
+using Outcome = base::Lease::Outcome;
+
+// A send hands over so much, and then lets the queue pair in.
+constexpr size_t kPiece = 256 * 1024;
+constexpr size_t kPieceSlices = 64;
+// The other side is only about to run: the thread that was woken, or the call that has the lease.
+constexpr Duration kGiveWay = Duration::from_ms(1);
+constexpr size_t kMostPieces = 1024;  // of one sendmsg
+
+constexpr size_t kLeastFpdu = kChunkHeader;
+constexpr size_t kMostTerminate = fpdu_size(DDP_UNTAGGED_HEADER_SIZE + RDMAP_TERM_MAX_SIZE);
+
+// The next bytes, or as many as there are.
+template <size_t kSize>
+std::array<uint8_t, kSize> front_of(IoCursor from) {
+  std::array<uint8_t, kSize> bytes{};
+  from.get(bytes.data(), std::min(kSize, from.left()));
+  return bytes;
+}
+
+bool is_alive(int pid) {
+  const KeepErrno keep;
+  return ::kill(pid, 0) == 0 || errno != ESRCH;
+}
+
+// RFC 5041 section 4: tagged, or on a queue that a stream does not use. REQUIRES: an FPDU's first
+// 20 bytes.
+bool is_of_queue_pair(const uint8_t* p) {
+  const uint8_t control = p[MPA_ULPDU_LENGTH_SIZE];
+  if (ddp::is_tagged(control)) return base::load_be16(p) >= DDP_TAGGED_HEADER_SIZE;
+  const auto view = ddp::UntaggedView::parse({p + MPA_ULPDU_LENGTH_SIZE, DDP_UNTAGGED_HEADER_SIZE});
+  return view && base::load_be16(p) >= DDP_UNTAGGED_HEADER_SIZE && view->qn() != RDMAP_QN_SEND;
+}
+
+bool is_request(const uint8_t* p) {
+  const auto view = ddp::UntaggedView::parse({p + MPA_ULPDU_LENGTH_SIZE, DDP_UNTAGGED_HEADER_SIZE});
+  return view && view->qn() == RDMAP_QN_READ_REQUEST;
+}
+
+bool is_answer(const uint8_t* p) {
+  const uint8_t control = p[MPA_ULPDU_LENGTH_SIZE];
+  if (ddp::is_tagged(control)) {
+    const uint8_t opcode = p[MPA_ULPDU_LENGTH_SIZE + 1] & RDMAP_CTRL_OPCODE_MASK;
+    return opcode == RDMAP_OP_READ_RESPONSE && (control & DDP_CTRL_LAST) != 0;
+  }
+  const auto view = ddp::UntaggedView::parse({p + MPA_ULPDU_LENGTH_SIZE, DDP_UNTAGGED_HEADER_SIZE});
+  return view && view->qn() == RDMAP_QN_ATOMIC_RESPONSE;
+}
+
+bool is_terminate(const uint8_t* p) {
+  const auto view = ddp::UntaggedView::parse({p + MPA_ULPDU_LENGTH_SIZE, DDP_UNTAGGED_HEADER_SIZE});
+  return view && base::load_be16(p) >= DDP_UNTAGGED_HEADER_SIZE && view->qn() == RDMAP_QN_TERMINATE;
+}
+
+const char* text_of_terminate(Bytes fpdu) {
+  const auto t = rdmap::decode_terminate(mpa::ulpdu_of(fpdu).subspan(DDP_UNTAGGED_HEADER_SIZE),
+                                         rdmap::Phase::kEstablished);
+  return t ? rdmap::to_string(t->terminate.code) : "a Terminate";
+}
+
+}  // namespace
+
+// In a forked child the parent's is none.
+OneSided* UserStream::queue_pair() const {
+  OneSided* found = queue_pair_.load(std::memory_order_acquire);
+  if (found == nullptr) [[likely]]
+    return nullptr;
+  const bool is_mine =
+      queue_pair_generation_.load(std::memory_order_relaxed) == base::process_generation();
+  return is_mine ? found : nullptr;
+}
+
+Status<> UserStream::begin_one_sided(int fd, OneSided& queue_pair) {
+  const KeepErrno keep;
+  if (is_state(StreamState::kPlain) || is_state(StreamState::kFailed))
+    return fail_errno(EOPNOTSUPP);
+  if (r_.peer == Peer::kUnknown && !rx_.is_started) return fail_errno(ENOTCONN);
+  if (rx_.is_started && (r_.peer_features & DDPSOCK_FEATURE_ONE_SIDED) == 0)
+    return fail_errno(EOPNOTSUPP);
+  if (!queue_pair.arrived.open()) return fail_errno(ENOMEM);
+  const int me = getpid();
+  // One that is dead, or has executed this program, has none any more.
+  int32_t owner = 0;
+  while (!r_.one_sided_owner.compare_exchange_strong(owner, me)) {
+    const bool has_one = owner == me ? this->queue_pair() != nullptr : is_alive(owner);
+    if (has_one) return fail_errno(EOPNOTSUPP);
+  }
+  unanswered_.store(0);
+  queue_pair_generation_.store(base::process_generation(), std::memory_order_relaxed);
+  queue_pair_.store(&queue_pair, std::memory_order_release);
+  leave_memory(fd);
+  r_.is_one_sided.store(true);
+  return {};
+}
+
+void UserStream::end_one_sided() {
+  if (queue_pair() == nullptr) return;
+  queue_pair_.store(nullptr, std::memory_order_release);
+  int32_t me = getpid();
+  r_.one_sided_owner.compare_exchange_strong(me, 0);
+}
+
+Result<bool> UserStream::one_sided_crc(int fd) {
+  const KeepErrno keep;
+  if (!rx_.is_started) {
+    Hold hold(*this, rx_.lease);
+    if (hold.attempt() != Outcome::kAcquired) return fail_errno(EAGAIN);
+    // An error of the socket's is the program's to hear of.
+    if (!rx_.is_started && bytes_queued(fd) == 0)
+      return fail_errno(is_ready_now(fd, POLLRDHUP) ? ECONNRESET : EAGAIN);
+    const int e = rx_.is_started ? 0 : start_receiving(fd, MSG_DONTWAIT);
+    if (e == EPROTOTYPE) return fail_errno(EOPNOTSUPP);
+    if (e != 0) return fail_errno(e == kEndOfStream ? ECONNRESET : e);
+  }
+  if (is_state(StreamState::kFailed)) return fail_errno(ECONNRESET);
+  if ((r_.peer_features & DDPSOCK_FEATURE_ONE_SIDED) == 0) return fail_errno(EOPNOTSUPP);
+  return r_.has_crc.load();
+}
+
+Status<> UserStream::announce(int fd) {
+  const KeepErrno keep;
+  if (tx_.is_started) return {};
+  if (const int e = prepare_to_send(fd, MSG_DONTWAIT); e != 0) return fail_errno(e);
+  Hold hold(*this, tx_.lease);
+  if (const int e = hold.take(fd, Hold::kSend, MSG_DONTWAIT); e != 0) return fail_errno(e);
+  if (tx_.is_started || is_state(StreamState::kFailed)) return {};
+  const int e = send_start_frame(fd, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (e != 0) return fail_errno(e);
+  return {};
+}
+
+// A lease is free again that the queue pair's thread had found taken.
+void UserStream::wake_waiting(bool is_send) {
+  std::atomic<bool>& is_wanted = is_send ? tx_.is_wanted : rx_.is_wanted;
+  if (!is_wanted.load()) return;
+  OneSided* q = queue_pair();
+  if (q == nullptr) return;
+  is_wanted.store(false);
+  q->wake();
+}
+
+UserStream::Offered UserStream::offer_fpdu(Bytes fpdu) {
+  if (!is_of_queue_pair(fpdu.data())) return Offered::kUnasked;
+  OneSided* q = queue_pair();
+  if (q == nullptr) {
+    const int owner = r_.one_sided_owner.load();
+    const bool is_foreign = owner != 0 && owner != getpid() && is_alive(owner);
+    return is_foreign ? Offered::kForeign : Offered::kUnasked;
+  }
+  if (!q->arrived.push(fpdu)) return Offered::kNoRoom;
+  if (is_answer(fpdu.data())) unanswered_.fetch_sub(1);
+  // It ends the stream, too.
+  return is_terminate(fpdu.data()) ? Offered::kUnasked : Offered::kTaken;
+}
+
+// For a receive call that has begun before the stream was drained. 0; EOPNOTSUPP: not for the queue
+// pair; EAGAIN: another process's.
+int UserStream::hand_over(Bytes fpdu) {
+  const uint32_t size = fpdu_size(base::load_be16(fpdu.data()));
+  if (fpdu.size() < size) return EOPNOTSUPP;
+  for (;;) {
+    const Offered offered = offer_fpdu(fpdu.first(size));
+    if (OneSided* q = queue_pair(); q != nullptr) q->take_in();
+    if (is_state(StreamState::kFailed)) return ECONNRESET;
+    if (offered == Offered::kTaken) return 0;
+    if (offered == Offered::kUnasked) return EOPNOTSUPP;
+    if (offered == Offered::kForeign) return EAGAIN;
+  }
+}
+
+Result<size_t> UserStream::send_fpdus(int fd, std::span<const Bytes> from) {
+  const KeepErrno keep;
+  Hold hold(*this, tx_.lease);
+  tx_.is_wanted.store(true);
+  switch (hold.attempt()) {
+    case Outcome::kBusy:
+    case Outcome::kInterrupted:
+      return fail_errno(EBUSY);
+    case Outcome::kInherited:
+      return fail_errno(fail_lost(fd, "a process died inside a call on this connection"));
+    case Outcome::kAcquired:
+    case Outcome::kHeldByMe:  // OneSided::flush()
+      break;
+  }
+  tx_.is_wanted.store(false);
+  if (is_state(StreamState::kFailed) || tx_.is_shut) return fail_errno(EPIPE);
+  if (!tx_.is_started) {
+    if (const int e = start_sending(fd, MSG_DONTWAIT | MSG_NOSIGNAL); e != 0) return fail_errno(e);
+  }
+  if (tx_.tail_block != Arena::kNoBlock && flush_tail(fd, false) != 0) return fail_errno(EAGAIN);
+  std::array<iovec, kMostPieces> list;
+  size_t count = 0;
+  for (Bytes r : from) {
+    if (count == list.size()) break;
+    list[count++] = {const_cast<uint8_t*>(r.data()), r.size()};
+  }
+  return Sender(*this, fd, std::span(list).first(count), MSG_DONTWAIT | MSG_NOSIGNAL).send_fpdus();
+}
+
+Result<size_t> UserStream::Sender::send_fpdus() {
+  const size_t allowed = allowance(from_.left());
+  if (allowed == 0) return fail_errno(EAGAIN);
+  // Whole ones only; the list may end inside one.
+  size_t fits = 0;
+  for (IoCursor ahead = from_; ahead.left() >= kLeastFpdu;) {
+    const size_t size = fpdu_size(base::load_be16(front_of<kLeastFpdu>(ahead).data()));
+    if (size > ahead.left() || (fits > 0 && fits + size > allowed)) break;
+    ahead.skip(size);
+    fits += size;
+  }
+  if (fits == 0) return fail_errno(EINVAL);
+  std::array<iovec, kMostPieces> list;
+  size_t covered = fits;
+  IoCursor ahead = from_;
+  msghdr m{};
+  m.msg_iov = list.data();
+  m.msg_iovlen = ahead.slice(list, covered);
+  const ssize_t n = base::sys.sendmsg(fd_, &m, flags_ | MSG_DONTWAIT);
+  if (n < 0) {
+    tx_.credit = 0;
+    if (errno != EAGAIN && errno != EPIPE) s_.r_.fault.store(errno);  // the kernel says it once
+    return fail_errno(errno);
+  }
+  spend(fits);
+  return note_fpdus(static_cast<size_t>(n));
+}
+
+// The kernel took `taken` bytes. Where that ends inside an FPDU, against all accounts, its rest is
+// kept. How many bytes count as sent.
+Result<size_t> UserStream::Sender::note_fpdus(size_t taken) {
+  size_t counted = 0;
+  const char* terminate = nullptr;
+  IoCursor ahead = from_;
+  while (counted < taken) {
+    const auto header = front_of<kLeastFpdu>(ahead);
+    const size_t size = fpdu_size(base::load_be16(header.data()));
+    if (is_request(header.data())) s_.unanswered_.fetch_add(1);
+    if (is_terminate(header.data()) && size <= kMostTerminate)
+      terminate = text_of_terminate(Bytes(front_of<kMostTerminate>(ahead)).first(size));
+    ahead.skip(size);
+    counted += size;
+  }
+  if (counted > taken) {
+    tx_.credit = 0;
+    from_.skip(taken);
+    keep_tail(from_, counted - taken);
+    if (error_ != 0 && error_ != EAGAIN) return fail_errno(error_);
+  }
+  if (terminate != nullptr) {
+    s_.r_.fault.store(EPROTO);
+    s_.end_connection(fd_, terminate);
+  }
+  return counted;
+}
+
+Io UserStream::send_one_sided(int fd, std::span<const iovec> from, int flags) {
+  IoCursor left(from);
+  size_t sent = 0;
+  for (;;) {
+    const size_t before = left.left();
+    const Io io = send_piece(fd, left, flags);
+    sent += before - left.left();
+    if (!io.is_ok() && sent == 0) return io;
+    if (!io.is_ok() || left.left() == 0) return Io::ok(static_cast<ssize_t>(sent));
+    give_way();
+  }
+}
+
+// One piece, after what was posted before it.
+Io UserStream::send_piece(int fd, IoCursor& left, int flags) {
+  Hold hold(*this, tx_.lease);
+  if (const int e = hold.take(fd, Hold::kSend, flags); e != 0) return Io::fail(e);
+  if (is_state(StreamState::kFailed)) return broken_pipe(fd, flags);
+  if (!tx_.is_started) {
+    if (const int e = start_sending(fd, flags); e != 0) return Io::fail(e);
+  }
+  const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd);
+  if (tx_.tail_block != Arena::kNoBlock) {
+    if (const int e = flush_tail(fd, may_wait); e != 0) return Io::fail(e);
+  }
+  std::optional<Time> deadline;
+  for (OneSided* q = queue_pair(); q != nullptr && !tx_.is_shut && q->flush() == EAGAIN;) {
+    if (!may_wait) return Io::fail(EAGAIN);
+    if (!deadline) deadline = deadline_of(fd, SO_SNDTIMEO);
+    if (const int e = wait_ready(fd, POLLOUT, *deadline); e != 0) return Io::fail(e);
+  }
+  std::array<iovec, kPieceSlices> list;
+  size_t size = std::min(left.left(), kPiece);
+  IoCursor ahead = left;
+  const size_t count = ahead.slice(list, size);
+  const Io io = Sender(*this, fd, std::span(list).first(count), flags).run();
+  if (!io.is_ok()) return io;
+  left.skip(static_cast<size_t>(io.count));
+  return static_cast<size_t>(io.count) < size ? Io::fail(EAGAIN) : io;
+}
+
+void UserStream::give_way() {
+  const Time end = base::now() + kGiveWay;
+  while (tx_.is_wanted.load() && base::now() < end) sched_yield();
+}
+
+}  // namespace ddpsock::engine

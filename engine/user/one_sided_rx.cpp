@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Receiving where the stream shares its connection with a queue pair. Whoever has the receive lease
+// drains the kernel: stream goes to a pool, other FPDUs to the queue pair, so that neither is stuck
+// behind the other. While the pool has bytes, the last byte that was looked at stays in the kernel
+// (doc/design.md decision 3, I1): `held` counts those that are accounted for and not consumed yet.
+#include <errno.h>
+#include <poll.h>
+
+#include <array>
+
+#include "base/sys.h"
+#include "engine/user/hold.h"
+#include "engine/user/kernel_socket.h"
+#include "engine/user/user_stream.h"
+
+namespace ddpsock::engine {
+namespace {
+
+using Outcome = base::Lease::Outcome;
+
+constexpr size_t kPoolSize = Rx::kPoolBlocks * Arena::kBlockSize;
+
+}  // namespace
+
+// What an ordinary receive call has left over. False: no memory, nothing changed.
+bool UserStream::begin_draining(int fd) {
+  if (rx_.is_drained) return true;
+  const auto state = r_.memory.state.load(std::memory_order_acquire);
+  const bool has_lane = state == MemoryState::kJoined || state == MemoryState::kOffered;
+  if (has_lane && segment_.load() != nullptr && empty_lane(fd) != 0) return false;
+  if (rx_.block == Arena::kNoBlock) {
+    rx_.block = arena_.allocate_block();
+    if (rx_.block == Arena::kNoBlock) return false;
+    rx_.beg = rx_.end = 0;
+  }
+  uint8_t* data = arena_.block_data(rx_.block);
+  if (rx_.left > 0) {
+    if (!add_to_pool(data + rx_.beg, rx_.left)) return false;
+    rx_.beg += rx_.left + rx_.skip;
+    rx_.held = rx_.has_kept_byte ? 1 : 0;
+    rx_.left = rx_.skip = 0;
+    rx_.has_kept_byte = false;
+  }
+  std::memmove(data, data + rx_.beg, rx_.end - rx_.beg);
+  rx_.end -= rx_.beg;
+  rx_.beg = 0;
+  rx_.is_drained = true;
+  return true;
+}
+
+bool UserStream::add_to_pool(const uint8_t* p, uint32_t n) {
+  if (n > kPoolSize - rx_.pool_end) return false;
+  // All blocks first: half a chunk is none.
+  for (size_t at = rx_.pool_end / Arena::kBlockSize; at * Arena::kBlockSize < rx_.pool_end + n;
+       ++at) {
+    uint32_t& block = rx_.pool_blocks[at];
+    if (block == Arena::kNoBlock) block = arena_.allocate_block();
+    if (block == Arena::kNoBlock) return false;
+  }
+  while (n > 0) {
+    const uint32_t offset = rx_.pool_end % Arena::kBlockSize;
+    const auto part = static_cast<uint32_t>(std::min<size_t>(n, Arena::kBlockSize - offset));
+    uint8_t* block = arena_.block_data(rx_.pool_blocks[rx_.pool_end / Arena::kBlockSize]);
+    std::memcpy(block + offset, p, part);
+    p += part;
+    n -= part;
+    rx_.pool_end += part;
+  }
+  return true;
+}
+
+// REQUIRES: n bytes are there.
+void UserStream::show_pool(IoCursor to, size_t n, bool is_truncating) {
+  if (is_truncating) return;
+  for (size_t at = rx_.pool_beg; n > 0;) {
+    const size_t offset = at % Arena::kBlockSize;
+    const size_t part = std::min(n, Arena::kBlockSize - offset);
+    to.put(arena_.block_data(rx_.pool_blocks[at / Arena::kBlockSize]) + offset, part);
+    at += part;
+    n -= part;
+  }
+}
+
+void UserStream::take_from_pool(IoCursor& to, size_t n, bool is_truncating) {
+  show_pool(to, n, is_truncating);
+  to.skip(n);
+  if (!is_truncating) r_.received.bytes_copied.add(n);
+  rx_.pool_beg += static_cast<uint32_t>(n);
+  if (rx_.pool_size() == 0) {
+    // The first block is wanted again soon.
+    for (size_t i = 1; i < rx_.pool_blocks.size(); ++i) {
+      if (rx_.pool_blocks[i] != Arena::kNoBlock) arena_.free_block(rx_.pool_blocks[i]);
+      rx_.pool_blocks[i] = Arena::kNoBlock;
+    }
+    rx_.pool_beg = rx_.pool_end = 0;
+  }
+  while (rx_.pool_beg >= Arena::kBlockSize) {
+    arena_.free_block(rx_.pool_blocks[0]);
+    std::move(rx_.pool_blocks.begin() + 1, rx_.pool_blocks.end(), rx_.pool_blocks.begin());
+    rx_.pool_blocks.back() = Arena::kNoBlock;
+    rx_.pool_beg -= Arena::kBlockSize;
+    rx_.pool_end -= Arena::kBlockSize;
+  }
+}
+
+// After the connection has failed nothing is delivered any more.
+void UserStream::drop_pool() {
+  rx_.pool_beg = rx_.pool_end;
+  rx_.end = rx_.held = 0;
+  rx_.residue_beg = rx_.residue_end;
+}
+
+// What lay in the lane before the FPDU expected next. False: the pool has no room for it.
+bool UserStream::pool_residue() {
+  while (const size_t left = has_residue() ? residue_before(rx_.msn) : 0) {
+    const auto room = std::min<size_t>({left, kPoolSize - rx_.pool_end, kPreferredPayload});
+    const auto bytes = residue_at(0, room);
+    if (room == 0 || !add_to_pool(bytes.data, static_cast<uint32_t>(bytes.size))) return false;
+    r_.received.bytes.add(bytes.size);
+    rx_.residue_beg += static_cast<uint32_t>(bytes.size);
+  }
+  return true;
+}
+
+// Deals with the FPDUs in the first `end` bytes of the buffer: `taken` of them when it returns,
+// kEmpty if the rest is only the beginning of one.
+UserStream::Drain UserStream::take_fpdus(int fd, uint32_t end, uint32_t& taken, int& error) {
+  const uint8_t* data = arena_.block_data(rx_.block);
+  while (end - taken >= kChunkHeader) {
+    if (!pool_residue()) return Drain::kNoRoom;
+    const uint8_t* p = data + taken;
+    const uint32_t ulpdu = base::load_be16(p);
+    const uint32_t size = fpdu_size(ulpdu);
+    if (ulpdu >= DDP_TAGGED_HEADER_SIZE && end - taken < size) return Drain::kEmpty;
+    if (!is_chunk(p, rx_.msn) && !is_stream_segment(p)) {
+      const Bytes fpdu(p, std::min(end - taken, size));
+      const Offered offered = offer_fpdu(fpdu);
+      if (offered == Offered::kNoRoom) return Drain::kNoRoom;
+      if (offered == Offered::kForeign) return Drain::kForeign;
+      error = offered == Offered::kTaken ? 0 : refuse_control(fd, fpdu);
+      if (error != 0) return Drain::kFailed;
+      taken += size;
+      continue;
+    }
+    const uint32_t payload = ulpdu - DDP_UNTAGGED_HEADER_SIZE;
+    const bool has_crc = r_.has_crc;
+    const uint32_t covered = size - MPA_CRC_SIZE;
+    if (has_crc && base::crc32c({p, covered}) != base::load_le32(p + covered)) {
+      count_crc();
+      error = fail_crc(fd);
+      return Drain::kFailed;
+    }
+    if (!add_to_pool(p + kChunkHeader, payload)) return Drain::kNoRoom;
+    if (has_crc) count_crc();
+    if ((p[MPA_ULPDU_LENGTH_SIZE] & DDP_CTRL_LAST) != 0) {
+      ++rx_.msn;
+      rx_.mo = 0;
+    } else {
+      rx_.mo += payload;
+    }
+    count_received(payload);
+    taken += size;
+  }
+  return Drain::kEmpty;
+}
+
+// The kernel has nothing more to look at: is there more to come? Takes no error from the socket,
+// which is the program's to hear of.
+UserStream::Drained UserStream::judge_silence(int fd) {
+  pollfd p{fd, POLLRDHUP, 0};
+  base::sys.poll(&p, 1, 0);
+  if (bytes_queued(fd) > rx_.held) return {Drain::kEmpty, 0};  // since then; its edge is to come
+  if ((p.revents & POLLERR) != 0) return {Drain::kLost, ECONNRESET};
+  if ((p.revents & (POLLRDHUP | POLLHUP)) == 0) return {Drain::kEmpty, free_window(fd)};
+  if (rx_.end > 0) return {Drain::kFailed, fail_lost(fd, "the peer's stream ended inside an FPDU")};
+  return {Drain::kOver, 0};
+}
+
+// Looks at all that the kernel has, as far as there is room for it.
+UserStream::Drained UserStream::drain(int fd) {
+  if (is_state(StreamState::kFailed)) return {Drain::kOver, 0};
+  if (!begin_draining(fd)) return {Drain::kFailed, ENOBUFS};
+  uint8_t* data = arena_.block_data(rx_.block);
+  for (;;) {
+    if (!pool_residue()) return {Drain::kNoRoom, 0};
+    if (bytes_queued(fd) <= rx_.held) return judge_silence(fd);
+    uint8_t held_bytes[1];
+    const auto room = static_cast<uint32_t>(Arena::kBlockSize - rx_.end);
+    iovec into[] = {{held_bytes, rx_.held}, {data + rx_.end, room}};
+    msghdr m{};
+    m.msg_iov = into;
+    m.msg_iovlen = 2;
+    const ssize_t n = base::sys.recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return {Drain::kEmpty, 0};
+    if (n < 0) return {Drain::kFailed, errno};
+    if (n == 0) return judge_silence(fd);
+    const uint32_t fresh = static_cast<uint32_t>(n) - rx_.held;
+    if (fresh == 0) return judge_silence(fd);
+    const uint32_t before = rx_.end;
+    uint32_t taken = 0;
+    int error = 0;
+    const Drain result = take_fpdus(fd, before + fresh, taken, error);
+    if (result == Drain::kFailed) {
+      drop_pool();
+      return {Drain::kFailed, error};
+    }
+    // The beginning of an FPDU stays in the buffer, so that the kernel has room for the rest of it;
+    // of one that cannot be taken now nothing more is read.
+    const uint32_t end = result == Drain::kEmpty ? before + fresh : std::max(before, taken);
+    rx_.held += end - before;
+    std::memmove(data, data + taken, end - taken);
+    rx_.end = end - taken;
+    if (const int e = settle_held(fd); e != 0) return {Drain::kFailed, e};
+    if (result != Drain::kEmpty) return {result, 0};
+    if (fresh < room) return {Drain::kEmpty, free_window(fd)};
+  }
+}
+
+// The byte that stays keeps the kernel's whole buffer, which may be all that the socket may have:
+// no answer would come past it. One that is owed comes as soon as the byte goes, and leaves
+// another.
+int UserStream::free_window(int fd) {
+  if (rx_.held == 0 || unanswered_.load() <= 0 || !is_receive_memory_full(fd)) return 0;
+  uint8_t unused[1];
+  const ssize_t n = base::sys.recv(fd, unused, sizeof unused, MSG_DONTWAIT);
+  if (n <= 0) return fail_lost(fd, "a byte known to be queued is gone");
+  rx_.held -= 1;
+  return 0;
+}
+
+// Consumes what is accounted for, but for the byte that stands for the pool.
+int UserStream::settle_held(int fd) {
+  if (is_state(StreamState::kFailed)) rx_.held = 0;
+  const uint32_t stays = rx_.pool_size() > 0 ? 1 : 0;
+  while (rx_.held > stays) {
+    uint8_t* unused = arena_.block_data(rx_.block);  // MSG_TRUNC: nothing is copied
+    const ssize_t n = base::sys.recv(fd, unused, rx_.held - stays, MSG_TRUNC | MSG_DONTWAIT);
+    if (n <= 0) return fail_lost(fd, "bytes known to be queued are gone");
+    rx_.held -= static_cast<uint32_t>(n);
+  }
+  return 0;
+}
+
+Io UserStream::recv_one_sided(int fd, std::span<const iovec> to, int flags) {
+  IoCursor cursor(to);
+  if (cursor.left() == 0) {
+    const ssize_t n = base::sys.recv(fd, nullptr, 0, flags & MSG_DONTWAIT);
+    return n < 0 ? Io::fail(errno) : Io::ok(0);
+  }
+  std::optional<Time> deadline;
+  size_t got = 0;
+  for (;;) {
+    bool is_foreign = false;
+    Io io{};
+    {
+      Hold hold(*this, rx_.lease);
+      if (const int e = hold.take(fd, Hold::kReceive, flags); e != 0) {
+        io = Io::fail(e);
+      } else {
+        io = recv_drained(fd, cursor, flags, got, is_foreign);
+      }
+    }
+    if (got > 0) return Io::ok(static_cast<ssize_t>(got));
+    if (!is_foreign) return io;
+    if ((flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd)) return Io::fail(EAGAIN);
+    // The process whose queue pair it is takes what is in front.
+    if (!deadline) deadline = deadline_of(fd, SO_RCVTIMEO);
+    if (base::now() >= *deadline) return Io::fail(EAGAIN);
+    if (base::sys.poll(nullptr, 0, 1) < 0) return Io::fail(errno);
+  }
+}
+
+// One receive call. REQUIRES: the receive lease.
+Io UserStream::recv_drained(int fd, IoCursor& to, int flags, size_t& got, bool& is_foreign) {
+  if (!rx_.is_started) {
+    if (const int e = start_receiving(fd, flags); e != 0)
+      return e == kEndOfStream ? Io::ok(0) : Io::fail(e);
+  }
+  const bool is_looking = (flags & MSG_PEEK) != 0;
+  const bool is_truncating = (flags & MSG_TRUNC) != 0;
+  const size_t room = to.left() + got;
+  const size_t wanted =
+      (flags & MSG_WAITALL) != 0
+          ? room
+          : std::min<size_t>(
+                room, static_cast<size_t>(std::max(is_looking ? 1 : rx_.low_water.load(), 1)));
+  for (;;) {
+    const Drained drained = drain_and_take_in(fd);
+    const size_t n = std::min<size_t>(rx_.pool_size(), to.left());
+    if (is_looking) {
+      show_pool(to, n, is_truncating);
+      got = n;
+    } else {
+      take_from_pool(to, n, is_truncating);
+      got += n;
+    }
+    if (const int e = settle_held(fd); e != 0) return Io::fail(e);
+    if (drained.end == Drain::kNoRoom && n > 0 && !is_looking) continue;
+    if (got > 0 && got >= wanted) return Io::ok(static_cast<ssize_t>(got));
+    if (got == room) return Io::ok(static_cast<ssize_t>(got));
+    if (got == 0) {
+      int error = std::exchange(rx_.error, 0);
+      if (error == 0) error = r_.fault.exchange(0);
+      if (error != 0) return Io::fail(error);
+    }
+    if (drained.end == Drain::kLost && got == 0) {
+      // With the kernel's own word for it, which it says once.
+      uint8_t byte;
+      return base::sys.recv(fd, &byte, 1, MSG_DONTWAIT) < 0 ? Io::fail(errno) : Io::ok(0);
+    }
+    const bool is_over = drained.end == Drain::kOver || drained.end == Drain::kFailed ||
+                         drained.end == Drain::kLost || is_state(StreamState::kFailed);
+    if (is_over) return Io::ok(static_cast<ssize_t>(got));
+    if (drained.end == Drain::kForeign) {
+      is_foreign = got == 0;
+      return Io::ok(static_cast<ssize_t>(got));
+    }
+    // A full pool and a peek for more than it has: there is no more to see.
+    if (drained.end == Drain::kNoRoom && is_looking && n > 0)
+      return Io::ok(static_cast<ssize_t>(got));
+    if (drained.end == Drain::kNoRoom) continue;  // there is now: what was in the way is done
+    // With the kernel's own rules for signals, timeouts and cancellation.
+    uint8_t look[2];
+    rx_.is_asleep = true;
+    ++base::effort.waits;
+    const ssize_t seen =
+        base::sys.recv(fd, look, 1 + rx_.held, MSG_PEEK | MSG_WAITALL | (flags & MSG_DONTWAIT));
+    rx_.is_asleep = false;
+    if (seen < 0) return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(errno);
+    if (seen > 0 && seen <= static_cast<ssize_t>(rx_.held))
+      return Io::ok(static_cast<ssize_t>(got));
+  }
+}
+
+// For a call of the program's, which must not be told of stream bytes before what precedes them is
+// done.
+UserStream::Drained UserStream::drain_and_take_in(int fd) {
+  Drained drained = drain(fd);
+  if (OneSided* q = queue_pair(); q != nullptr && !q->arrived.is_done()) q->take_in();
+  if (drained.end == Drain::kFailed && rx_.error == 0) rx_.error = drained.error;
+  if (is_state(StreamState::kFailed)) {
+    drop_pool();
+    drained.end = Drain::kOver;
+  }
+  return drained;
+}
+
+size_t UserStream::readable_one_sided(int fd) {
+  drain_and_take_in(fd);
+  return rx_.pool_size();
+}
+
+bool UserStream::is_recv_ready_one_sided(int fd) {
+  const Drained drained = drain_and_take_in(fd);
+  if (rx_.error != 0 || r_.fault.load() != 0) return true;
+  if (drained.end != Drain::kEmpty && drained.end != Drain::kForeign) return true;
+  if (rx_.pool_size() >= static_cast<size_t>(rx_.low_water)) return true;
+  return rx_.pool_size() > 0 && is_ready_now(fd, POLLRDHUP);
+}
+
+Result<size_t> UserStream::receive_fpdus(int fd, std::span<const MutBytes> to) {
+  const KeepErrno keep;
+  OneSided* q = queue_pair();
+  if (q == nullptr) return fail_errno(ECONNRESET);
+  if (const size_t n = q->arrived.pop(to); n > 0) return n;
+  if (is_state(StreamState::kFailed)) return fail_errno(ECONNRESET);
+  Hold hold(*this, rx_.lease);
+  rx_.is_wanted.store(true);
+  switch (hold.attempt()) {
+    case Outcome::kAcquired:
+      break;
+    case Outcome::kInherited:
+      if (!rx_.is_asleep)
+        return fail_errno(fail_lost(fd, "a process died inside a call on this connection"));
+      rx_.is_asleep = false;
+      break;
+    default:
+      // Who sleeps in the kernel deals with what wakes him.
+      return fail_errno(is_ready_now(fd, POLLIN) ? EBUSY : EAGAIN);
+  }
+  rx_.is_wanted.store(false);
+  const Drained drained = drain(fd);
+  if (const size_t n = q->arrived.pop(to); n > 0) {
+    if (drained.end == Drain::kFailed && rx_.error == 0) rx_.error = drained.error;
+    return n;
+  }
+  switch (drained.end) {
+    case Drain::kFailed:
+      if (rx_.error == 0) rx_.error = drained.error;
+      return fail_errno(drained.error);
+    case Drain::kLost:
+      return fail_errno(drained.error);
+    case Drain::kOver:
+      if (is_state(StreamState::kFailed)) return fail_errno(ECONNRESET);
+      return 0;
+    case Drain::kEmpty:
+    case Drain::kNoRoom:
+    case Drain::kForeign:
+      break;
+  }
+  return fail_errno(EAGAIN);
+}
+
+}  // namespace ddpsock::engine

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// One socket in message mode, from setsockopt to close: what the program wished, MPA start-up, the
+// queue pair, and who moves its bytes.
+//
+// Bytes move in the thread that calls: post pushes, poll looks. The Domain's thread does it for a
+// connection that nobody is polling. Both hold mutex_ for it, by try_lock: who finds it taken
+// leaves a note (is_work_pending_) that its owner sees before it goes.
+#ifndef DDPSOCK_MESSAGE_CONNECTION_H_
+#define DDPSOCK_MESSAGE_CONNECTION_H_
+
+#include <netinet/in.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "engine/one_sided.h"
+#include "engine/shm/message_memory.h"
+#include "engine/stream.h"
+#include "engine/user/handshake.h"
+#include "engine/user/message_record.h"
+#include "message/handle.h"
+#include "message/queue.h"
+#include "message/srq.h"
+#include "message/work.h"
+
+namespace ddpsock::message {
+
+enum class Role : uint8_t { kInitiator, kResponder };
+
+// What a socket in message mode is to be like; a listener's go to what it accepts.
+struct Settings {
+  ddp_depths depths{.send = 64, .receive = 64, .ird = 16, .ord = 16};
+  mpa::PrivateData private_data{};
+  bool wants_crc = true;
+  bool wants_markers = false;
+  bool is_caller_driven = false;
+  Duration spin{};
+};
+
+// How far a connection is, for DDP_STATUS.
+struct ConnectionStatus {
+  bool is_begun = false;
+  bool is_starting = false;
+  bool is_up = false;  // established, now or once: the rest is there
+  Role role = Role::kInitiator;
+  uint32_t mpa_revision = 0;
+  bool has_crc = false;
+  bool sends_markers = false, receives_markers = false;
+  uint32_t ird = 0, ord = 0;
+  const char* reason = "";  // static text
+  const char* engine = "";  // which carries it
+  const char* memory = "";  // why it is, or is not, in shared memory: static text
+};
+
+class Connection final : public Handle, private engine::OneSided {
+ public:
+  // ENOMEM, EMFILE.
+  static Result<Connection*> make(const Settings& settings);
+  // For a connection that this listener accepted.
+  Result<Connection*> make_accepted() const;
+
+  // The wishes. EBUSY once it has a queue pair, EINVAL beyond the limits.
+  Status<> set_depths(const ddp_depths& depths);
+  Status<> set_private_data(Bytes data);
+  Status<> set_markers(bool wants_markers);
+  Status<> set_crc(bool wants_crc);
+  Status<> set_caller_driven(bool is_caller_driven);
+  // Each keeps a reference. A shared receive queue brings its completion queue with it: EINVAL for
+  // another one.
+  Status<> set_queue(Queue& queue);
+  Status<> set_srq(Srq& srq);
+  Settings settings() const;
+
+  // The memory that the connection may lie in, offered to the peer or joined, or null and why not
+  // (static text).
+  struct Memory {
+    std::unique_ptr<engine::shm::MessageMemory> memory;
+    const char* why = "";
+  };
+  // MPA start-up on the connected socket `fd`, which stays open until close(). `is_held`: it starts
+  // with the next call from the program (begin() itself, for an initiator, does nothing on the
+  // wire). EALREADY, ENOMEM, EMFILE, ENOTCONN.
+  Status<> begin(int fd, Role role, bool is_held, Memory memory);
+  // One-sided operations of a byte stream, which stays the caller's until destroy() and goes on:
+  // `fd` is its socket. Idempotent. EOPNOTSUPP and ENOTCONN as Stream::begin_one_sided().
+  Status<> begin_on_stream(int fd, engine::Stream& stream);
+  // The same, as initiator, once the non-blocking connect() under way has succeeded.
+  Status<> begin_connecting(int fd, Memory memory);
+  // What begin_connecting() found out, once: 0 or the errno of connect().
+  int take_socket_error();
+  // Releases a held one and waits: see ddp_establish.
+  Status<> establish(int timeout_ms);
+  // ddp_poll and its like, of any queue, on this connection: the program is ready.
+  void release();
+
+  Accepted post(std::span<const ddp_send_work> work);
+  Accepted post(std::span<const ddp_recv_work> work);
+  Accepted post(std::span<const ddp_write_work> work);
+  Accepted post(std::span<const ddp_read_work> work);
+  Accepted post(std::span<const ddp_atomic_work> work);
+
+  // SHUT_WR; or, with `is_abrupt`, both directions at once. ENOTCONN.
+  Status<> shut(bool is_abrupt);
+  // The peer's. EAGAIN: none has come.
+  Result<mpa::PrivateData> peer_private_data() const;
+  ConnectionStatus status() const;
+  const engine::QpCounters& counters() const {
+    return record_ != nullptr ? record_->counters : own_counters_;
+  }
+  // Who moves its bytes, for DDP_STATUS.
+  const char* progress() const { return is_caller_driven() ? "caller" : domain_.poller_name(); }
+  // Start-up has failed before a byte of the stream was taken: it may go on as plain TCP.
+  bool is_untouched() const;
+  // Not begun: the socket may yet be anything.
+  bool is_begun() const { return phase_.load() != Phase::kIdle; }
+
+  Connection* connection() override { return this; }
+  void close() override;
+  void destroy() override;
+  Result<ddp_region> register_memory(MutBytes memory, unsigned rights) override;
+  Status<> deregister(uint32_t stag) override;
+  Result<unsigned> poll(std::span<ddp_completion> out) override;
+  Result<unsigned> wait(std::span<ddp_completion> out, int timeout_ms) override;
+  Result<int> event_fd() override;
+  void set_spin(Duration spin) override;
+  Duration spin() const override;
+
+  // For the Domain's thread: the socket is ready (`events`, EPOLL*), or deadline() has come (0).
+  void serve(uint32_t events);
+  Time deadline() const {
+    return is_woken_.load() ? Time{} : Time{deadline_ns_.load(std::memory_order_relaxed)};
+  }
+
+  // For its Queue.
+  // In a forked child: what is the parent's must not stay open for its sake.
+  void leave_inherited_stream();
+  uint32_t qp_number() const { return qp_->number(); }
+  int fd() const { return fd_.load(std::memory_order_relaxed); }
+  bool is_closed() const { return is_closed_.load(); }
+  bool is_caller_driven() const { return is_caller_driven_.load(std::memory_order_relaxed); }
+  // Status and Terminate of a DDP_ENDED, or of work cut by the end.
+  int end_status() const { return end_status_.load(); }
+  uint32_t end_terminate() const;
+  // Posts that had DDP_MORE: the program has come to a poll.
+  void send_held_back();
+  // Looks at the socket, unless somebody is just doing it; moves bytes both ways.
+  void look();
+  // While a thread sleeps on the socket itself, the Domain's need not wake. Answers poll(2)'s
+  // events and until when.
+  struct Watch {
+    int fd = -1;
+    short events = 0;
+    Time until = kNever;
+  };
+  Watch begin_watch();
+  void end_watch();
+  // Of the Queue's list; under its lock.
+  struct Event {
+    Connection* next = nullptr;
+    bool is_listed = false, is_established = false, is_ended = false;
+    bool is_over = false;     // the end has been noted; stays
+    bool is_removed = false;  // nothing more is to be told of it
+  } event;
+
+ private:
+  void wake() override;
+  void take_in() override;
+  int flush() override;
+
+  enum class Phase : uint8_t { kIdle, kConnecting, kStarting, kRunning, kEnded };
+
+  // Holds mutex_; whoever found it taken meanwhile is made up for.
+  class Turn;
+
+  Connection(Domain& domain, const Settings& settings);
+  ~Connection() override;
+  Status<> open(bool is_on_stream = false);
+  Status<> enter(int fd, bool has_edges = false);
+  Status<> watch_edges();
+  int watched() const { return stream_ != nullptr ? edges_.get() : socket_.get(); }
+  Status<> begin_in(Phase phase, int fd, Role role, bool is_held, Memory memory);
+  Status<> start_handshake(Time now);
+  enum class Look : uint8_t { kNone, kWhole, kSpinning };
+  void run(Look look, Time now);
+  void push();
+
+  // With mutex_.
+  void step(Time now, Look look);
+  void step_connecting(Time now);
+  void step_starting(Time now);
+  void step_starting_on_stream(Time now);
+  void step_running(Time now, Look look);
+  bool may_spin() const;
+  bool is_quiet();
+  engine::Start settle();
+  void decide(Time now);
+  void start_qp(Time now);
+  void note_open();
+  [[nodiscard]] bool call_again();
+  void fail_start(const mpa::StartupFailure& failure, Time now);
+  void end(int status, const char* reason);
+  void end_as_told();
+  void arm();
+  void lend(Time now);
+  bool stay_lent(Time now);
+  bool is_seen_often();
+  void publish(Time deadline);
+  bool is_driven(Time now) const;
+
+  // Posts the first kMost of `work` and adds what became of them to `done`.
+  template <unsigned kMost, typename Work>
+  void post_batch(std::span<const Work> work, Accepted& done);
+  template <typename Work>
+  Accepted post_all(std::span<const Work> work);
+  template <typename Work>
+  Accepted post_sends(std::span<const Work> work);
+  int errno_of(engine::Refusal reason) const;
+  Status<> may_change() const;
+  void use(Queue& queue);
+
+  Domain& domain_;
+  mutable std::mutex settings_mutex_;  // before all others
+  Settings settings_;
+  Queue* queue_ = nullptr;                   // once open, or set by the program; a reference
+  Srq* srq_ = nullptr;                       // set by the program; a reference
+  engine::MessageRecord* record_ = nullptr;  // what others see of it, if there is room for that
+  engine::QpCounters own_counters_;          // otherwise
+  Memory memory_;                            // with mutex_ once begun; outlives qp_
+  std::unique_ptr<engine::Qp> qp_;
+  std::unique_ptr<Regions> regions_;
+  std::atomic<bool> is_open_{false};
+  std::atomic<bool> is_caller_driven_{false};
+
+  std::atomic<Phase> phase_{Phase::kIdle};  // written with mutex_
+  std::atomic<bool> is_closed_{false};
+  std::atomic<bool> is_held_{false};
+  std::atomic<bool> is_work_pending_{false};
+  std::atomic<bool> is_held_back_{false};  // DDP_MORE: there is work that nothing has been told of
+  std::atomic<int> fd_{-1};                // as the program calls it
+  std::atomic<int> end_status_{0};
+  std::atomic<int> socket_error_{0};
+  std::atomic<int64_t> last_look_ns_{0};
+  std::atomic<int64_t> deadline_ns_{kNever.ns};
+  std::atomic<uint32_t> watchers_{0};
+  std::atomic<bool> is_recall_wanted_{false};
+  std::atomic<bool> is_whole_look_due_{false};
+  // In shared memory, and somebody looks again before long: polls may pass by (is_quiet()).
+  std::atomic<bool> is_passable_{false};
+  std::atomic<uint32_t> passes_{0};
+
+  // On a byte stream.
+  engine::Stream* stream_ = nullptr;  // set with mutex_, before the phase
+  // What the program has not read keeps the socket readable, so that only what comes is of
+  // interest: an epoll set that has the socket for edges, and is what the Domain watches.
+  base::UniqueFd edges_;
+  std::atomic<bool> is_woken_{false};
+  std::atomic<uint64_t> posts_{0};       // of sends, up to now
+  std::atomic<uint64_t> sent_up_to_{0};  // of them: those before have left, as far as they can
+
+  mutable std::mutex mutex_;
+  std::unique_ptr<engine::Handshake> handshake_;
+  // A duplicate: what the program's number means may change while calls are running.
+  base::UniqueFd socket_;
+  Role role_ = Role::kInitiator;
+  Settings start_{};  // what start-up goes by; the private data may change until then
+  mpa::Agreement agreement_{};
+  // Who refuses revision 2 of MPA is called once more, with revision 1.
+  bool may_call_again_ = false;
+  uint8_t revision_ = MPA_REVISION_ENHANCED;
+  sockaddr_in6 peer_{};  // or a sockaddr_in; of whom to call
+  socklen_t peer_length_ = 0;
+  int start_error_ = 0;  // start-up has failed and only a Terminate is on its way
+  bool is_up_ = false;
+  bool is_untouched_ = false;
+  const char* reason_ = "";
+  engine::Need need_{};
+  std::atomic<int64_t> need_deadline_ns_{kNever.ns};  // of need_, for who does not hold mutex_
+  Time last_step_{};
+  uint64_t id_ = 0;     // in the Domain; 0: driven by the caller
+  uint32_t armed_ = 0;  // EPOLL* that the thread waits for
+  // Written with mutex_; a tick that changes nothing reads them without.
+  std::atomic<bool> is_lent_{false};
+  std::atomic<uint32_t> idle_ticks_{0};
+  int64_t seen_look_ns_ = 0;  // the Domain's thread's
+};
+
+}  // namespace ddpsock::message
+
+#endif  // DDPSOCK_MESSAGE_CONNECTION_H_

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// What a descriptor in message mode stands for: a connection (connection.h), a completion queue
+// (queue.h) or a shared receive queue (srq.h). The contract of each call is that of ddpsock.h;
+// errors are the errno values named there.
+#ifndef DDPSOCK_MESSAGE_HANDLE_H_
+#define DDPSOCK_MESSAGE_HANDLE_H_
+
+#include <cstdint>
+#include <span>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/result.h"
+#include "ddpsock/ddpsock.h"
+
+namespace ddpsock::message {
+
+class Connection;
+class Queue;
+class Srq;
+
+// Made by Connection::make(), Queue::make() and Srq::make(). Threads: all calls from any thread at
+// any time until destroy(). In a forked child every call fails with EOPNOTSUPP and changes nothing.
+class Handle {
+ public:
+  // Of what was made before a fork; nothing but close() and destroy() may be called then.
+  bool is_foreign() const;
+
+  // The last descriptor is about to be closed. Afterwards no memory that the program has named is
+  // touched; calls that are still running end with EBADF.
+  virtual void close() = 0;
+  // After close(), when no call is running: the object is gone.
+  virtual void destroy() = 0;
+
+  virtual Connection* connection() { return nullptr; }
+  virtual Queue* queue() { return nullptr; }
+  virtual Srq* srq() { return nullptr; }
+
+  virtual Result<ddp_region> register_memory(MutBytes memory, unsigned rights) = 0;
+  virtual Status<> deregister(uint32_t stag) = 0;
+  virtual Result<unsigned> poll(std::span<ddp_completion> out) = 0;
+  virtual Result<unsigned> wait(std::span<ddp_completion> out, int timeout_ms) = 0;
+  virtual Result<int> event_fd() = 0;
+  virtual void set_spin(Duration spin) = 0;
+  virtual Duration spin() const = 0;
+
+ protected:
+  Handle();
+  virtual ~Handle() = default;
+
+ private:
+  const uint32_t generation_;
+};
+
+}  // namespace ddpsock::message
+
+#endif  // DDPSOCK_MESSAGE_HANDLE_H_

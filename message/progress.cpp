@@ -1,0 +1,504 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// A connection on the wire: start-up, the queue pair's progress, the end, and who looks at the
+// socket. The Domain's thread waits for each event once (EPOLLONESHOT). One that comes while the
+// program itself is polling or sleeping on the socket is left to it: the connection is lent, and
+// the thread only looks now and then whether the program still is (kTick). So a program that polls
+// shares its socket with nobody, and one that stops polling to compute is taken over from within
+// two ticks.
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+
+#include "base/sys.h"
+#include "engine/user/qp.h"
+#include "message/turn.h"
+#include "stream/format.h"
+
+namespace ddpsock::message {
+namespace {
+
+constexpr Duration kTick = Duration::from_ms(1);
+// A sleeper whom nothing wakes for so many ticks will say itself when it goes.
+constexpr uint32_t kMostIdleTicks = 8;
+// An accepted connection waits so long for its program.
+constexpr Duration kReplyTime = Duration::from_ms(30'000);
+// Polls that find nothing between two that read the clock.
+constexpr uint32_t kPasses = 32;
+// advance() moves megabytes a time; more of them would keep others waiting.
+constexpr int kMostAdvances = 8;
+
+int errno_of_startup(mpa::StartupError error) {
+  switch (error) {
+    case mpa::StartupError::kRejected:
+      return ECONNREFUSED;
+    case mpa::StartupError::kTimedOut:
+      return ETIMEDOUT;
+    case mpa::StartupError::kClosed:
+      return ECONNRESET;
+    default:
+      return EPROTO;
+  }
+}
+
+}  // namespace
+
+void Connection::run(Look look, Time now) {
+  for (;;) {
+    if (!mutex_.try_lock()) return;
+    is_work_pending_.store(false);
+    step(now, look);
+    arm();
+    mutex_.unlock();
+    if (!is_work_pending_.load()) return;
+    look = Look::kNone;
+  }
+}
+
+// Whether a poll would find nothing: told by a few loads, so that a program that asks again and
+// again finds a message as soon as it is there. Not always, so that the thread sees that it asks.
+bool Connection::is_quiet() {
+  if (!is_passable_.load(std::memory_order_acquire) || is_held_back_.load()) return false;
+  if (queue_->is_driven_by_events()) return false;
+  const uint32_t passes = passes_.load(std::memory_order_relaxed) + 1;
+  passes_.store(passes, std::memory_order_relaxed);
+  return passes % kPasses != 0 && !queue_->has_any() && !qp_->has_news();
+}
+
+// Nothing that is done at once in shared memory needs the time: step() knows the last.
+void Connection::push() {
+  is_work_pending_.store(true);
+  run(Look::kNone, is_passable_.load(std::memory_order_relaxed) ? Time{} : base::now());
+}
+
+void Connection::send_held_back() {
+  if (is_held_back_.load()) push();
+}
+
+void Connection::look() {
+  if (is_passable_.load(std::memory_order_relaxed) &&
+      passes_.load(std::memory_order_relaxed) % kPasses != 0)
+    return run(Look::kSpinning, Time{});
+  const Time now = base::now();
+  last_look_ns_.store(now.ns, std::memory_order_relaxed);
+  run(Look::kSpinning, now);
+}
+
+void Connection::step(Time now, Look look) {
+  // Who was overtaken on the way here must not turn the engine's clock back.
+  now = last_step_ = std::max(now, last_step_);
+  is_held_back_.store(false);
+  if (phase_.load() == Phase::kConnecting) step_connecting(now);
+  if (phase_.load() == Phase::kStarting) step_starting(now);
+  if (phase_.load() == Phase::kRunning) step_running(now, look);
+}
+
+void Connection::step_connecting(Time) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  const bool is_known =
+      base::sys.getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
+  need_ = {.wants_writable = true};
+  if (is_known && (info.tcpi_state == TCP_SYN_SENT || info.tcpi_state == TCP_SYN_RECV)) return;
+  if (is_known && info.tcpi_state != TCP_CLOSE) {
+    phase_.store(Phase::kStarting);
+    return;
+  }
+  int error = 0;
+  size = sizeof error;
+  if (base::sys.getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error == 0) {
+    error = ECONNREFUSED;
+  }
+  socket_error_.store(error);
+  end(error, "TCP did not connect");
+}
+
+Status<> Connection::start_handshake(Time now) {
+  if (role_ == Role::kResponder) {
+    const mpa::ResponderConfig config{.wants_crc = start_.wants_crc,
+                                      .needs_markers = start_.wants_markers,
+                                      .timeouts = {.reply = kReplyTime}};
+    handshake_.reset(new (std::nothrow)
+                         engine::Handshake(socket_.get(), mpa::Responder(config, now)));
+  } else {
+    peer_length_ = sizeof peer_;
+    if (getpeername(socket_.get(), reinterpret_cast<sockaddr*>(&peer_), &peer_length_) != 0)
+      peer_length_ = 0;
+    mpa::InitiatorConfig config{.revision = revision_,
+                                .wants_crc = start_.wants_crc,
+                                .needs_markers = start_.wants_markers,
+                                .is_peer_to_peer = revision_ == MPA_REVISION_ENHANCED,
+                                .rtr_offer = {.has_write = true, .has_read = true},
+                                .ird = static_cast<uint16_t>(start_.depths.ird),
+                                .ord = static_cast<uint16_t>(start_.depths.ord),
+                                .max_ird = static_cast<uint16_t>(start_.depths.ird),
+                                .private_data = start_.private_data};
+    const auto initiator = mpa::Initiator::start(config, now);
+    if (!initiator) return fail_errno(EINVAL);
+    handshake_.reset(new (std::nothrow) engine::Handshake(socket_.get(), *initiator));
+  }
+  if (!handshake_) return fail_errno(ENOMEM);
+  // Some peers want a start-up frame in one segment, at once.
+  const int on = 1;
+  base::sys.setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  return {};
+}
+
+void Connection::decide(Time now) {
+  const auto accepted =
+      handshake_->responder()->accept({.ird = static_cast<uint16_t>(start_.depths.ird),
+                                       .ord = static_cast<uint16_t>(start_.depths.ord),
+                                       .private_data = start_.private_data},
+                                      now);
+  // set_private_data() has seen to the only reason there could be.
+  if (!accepted) end(EINVAL, "the private data does not fit");
+}
+
+// A stream has done its start-up, or does it with its own first bytes.
+void Connection::step_starting_on_stream(Time now) {
+  need_ = {.wants_readable = true};
+  const auto has_crc = stream_->one_sided_crc(socket_.get());
+  if (!has_crc && to_int(has_crc.error()) == EAGAIN) return;
+  if (!has_crc) return end(to_int(has_crc.error()), "the peer has no one-sided operations");
+  // Nothing of ours needs the peer to speak first.
+  agreement_ = {.is_initiator = true,
+                .revision = MPA_REVISION_ENHANCED,
+                .has_crc = *has_crc,
+                .ird = DDPSOCK_ONE_SIDED_DEPTH,
+                .ord = DDPSOCK_ONE_SIDED_DEPTH};
+  const auto started = qp_->start(
+      {.lower = engine::lower_layer_of(socket_.get()), .agreement = agreement_, .stream = stream_});
+  if (!started) {
+    const bool is_memory = started.error() == engine::StartError::kNoMemory;
+    return end(is_memory ? ENOMEM : ECONNRESET, "the connection was lost");
+  }
+  is_up_ = true;
+  phase_.store(Phase::kRunning);
+  step_running(now, Look::kWhole);
+}
+
+void Connection::wake() {
+  is_woken_.store(true);
+  domain_.wake_by(Time{});
+}
+
+// Called with the stream's receive lease, by the thread that is about to deliver.
+void Connection::take_in() {
+  const Turn turn(*this);
+  while (phase_.load() == Phase::kRunning && !arrived.is_done()) step(base::now(), Look::kWhole);
+  arm();
+}
+
+// Called with the stream's send lease, by the thread that is about to send.
+int Connection::flush() {
+  if (sent_up_to_.load() == posts_.load()) return 0;
+  const Turn turn(*this);
+  if (phase_.load() != Phase::kRunning) return 0;
+  do {
+    step(base::now(), Look::kNone);
+    if (phase_.load() == Phase::kRunning && need_.wants_writable) {
+      arm();
+      return EAGAIN;
+    }
+  } while (phase_.load() == Phase::kRunning && sent_up_to_.load() != posts_.load() &&
+           need_.deadline <= base::now());
+  arm();
+  return 0;
+}
+
+void Connection::step_starting(Time now) {
+  if (stream_ != nullptr) return step_starting_on_stream(now);
+  if (!handshake_) {
+    need_ = {};
+    // The bytes of an upgraded connection are not ours before the program says so.
+    if (is_held_.load() && role_ == Role::kInitiator) return;
+    if (const auto started = start_handshake(now); !started) {
+      end(to_int(started.error()), "no memory for start-up");
+      return;
+    }
+  }
+  need_ = handshake_->advance(now);
+  if (handshake_->state() == mpa::StartupState::kDeciding && !is_held_.load()) {
+    decide(now);
+    if (phase_.load() == Phase::kEnded) return;
+    need_ = handshake_->advance(now);
+  }
+  if (handshake_->state() == mpa::StartupState::kAgreed) {
+    start_qp(now);
+  } else if (handshake_->state() == mpa::StartupState::kFailed) {
+    const mpa::StartupFailure failure = handshake_->failure();
+    handshake_.reset();
+    fail_start(failure, now);
+  }
+}
+
+// What the queue pair is started with. Both ends know now whether the other one has the memory; and
+// that with markers, which only a byte stream has, it is not used.
+engine::Start Connection::settle() {
+  if (memory_.memory) {
+    const bool has_markers = agreement_.send_markers || agreement_.receive_markers;
+    const bool is_joined = memory_.memory->settle();
+    if (has_markers || !is_joined) {
+      memory_.memory.reset();
+      memory_.why = has_markers ? "MPA markers are for byte streams" : "the peer has not joined it";
+    }
+  }
+  return {.lower = engine::lower_layer_of(socket_.get()),
+          .agreement = agreement_,
+          .memory = memory_.memory.get()};
+}
+
+void Connection::start_qp(Time now) {
+  agreement_ = handshake_->agreement();
+  handshake_.reset();
+  const auto started = qp_->start(settle());
+  if (!started) {
+    end(started.error() == engine::StartError::kNoMemory ? ENOMEM : ECONNRESET,
+        "the connection was lost in start-up");
+    return;
+  }
+  is_up_ = true;
+  phase_.store(Phase::kRunning);
+  note_open();
+  queue_->note_established(*this);
+  step_running(now, Look::kWhole);
+}
+
+void Connection::note_open() {
+  if (record_ == nullptr) return;
+  // Of a non-blocking connect() the addresses were not known yet, of a second call they are others.
+  if (record_->remote.family == 0 || revision_ != MPA_REVISION_ENHANCED)
+    record_->note_socket(fd(), role_ == Role::kInitiator);
+  record_->note_engine(memory_.memory ? "shm" : "user", progress(), memory_.why);
+  record_->has_crc.store(agreement_.has_crc, std::memory_order_relaxed);
+  record_->mpa_revision.store(static_cast<uint8_t>(agreement_.revision), std::memory_order_relaxed);
+  record_->state.store(engine::MessageRecord::State::kOpen, std::memory_order_release);
+}
+
+// On the same socket, which Linux takes back to where it was before connect(): number, options,
+// duplicates, and whatever polls it stay as they are.
+bool Connection::call_again() {
+  if (!may_call_again_ || peer_length_ == 0 || peer_length_ > sizeof peer_) return false;
+  may_call_again_ = false;
+  const int fd = socket_.get();
+  const int flags = base::sys.fcntl(fd, F_GETFL);
+  if (flags < 0) return false;
+  // Whoever is here waits otherwise. A program whose socket blocks is inside connect() meanwhile.
+  const bool is_blocking = (flags & O_NONBLOCK) == 0;
+  if (is_blocking) base::sys.fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+  const sockaddr nobody{.sa_family = AF_UNSPEC, .sa_data = {}};
+  const auto* peer = reinterpret_cast<const sockaddr*>(&peer_);
+  const bool is_calling = base::sys.connect(fd, &nobody, sizeof nobody) == 0 &&
+                          (base::sys.connect(fd, peer, peer_length_) == 0 || errno == EINPROGRESS);
+  if (is_blocking) base::sys.fcntl(fd, F_SETFL, flags);
+  if (!is_calling) return false;
+  revision_ = MPA_REVISION_IETF;
+  memory_.memory.reset();
+  memory_.why = "the peer speaks revision 1 of MPA";
+  need_ = {.wants_writable = true};
+  armed_ = 0;
+  phase_.store(Phase::kConnecting);
+  return true;
+}
+
+void Connection::fail_start(const mpa::StartupFailure& failure, Time) {
+  if (failure.can_retry_with_revision_1 && call_again()) return;
+  is_untouched_ = failure.error == mpa::StartupError::kNotMpa && role_ == Role::kResponder;
+  reason_ = mpa::to_text(failure.error);
+  const int error = errno_of_startup(failure.error);
+  // The peer is in FPDU mode already and is told by a Terminate (RFC 6581 section 7).
+  if (failure.term_code) agreement_ = failure.terminate_with();
+  if (failure.term_code && qp_->start(settle())) {
+    start_error_ = error;
+    qp_->abort(rdmap::TermCode::mpa(*failure.term_code));
+    phase_.store(Phase::kRunning);
+    return;
+  }
+  end(error, reason_);
+}
+
+// Whether somebody looks again before long, although nothing rings: the thread does, once a tick.
+// Not while another thread sleeps on the socket, or the program on the event fd.
+bool Connection::may_spin() const {
+  return id_ != 0 && watchers_.load() == 0 && !queue_->is_driven_by_events();
+}
+
+void Connection::step_running(Time now, Look look) {
+  const bool is_spinning =
+      look == Look::kSpinning && may_spin() && !is_whole_look_due_.exchange(false);
+  // Who posts does not wait for a thread that has the engine: ours tries again. If there is none,
+  // it is the caller who moves the bytes.
+  const bool may_wait = look != Look::kNone || id_ == 0;
+  const uint64_t posts = posts_.load();
+  for (int i = 0; i < kMostAdvances; ++i) {
+    const engine::Need need = qp_->advance(
+        now,
+        {.may_be_readable = look != Look::kNone, .may_wait = may_wait, .is_spinning = is_spinning});
+    if (need.is_busy) {
+      need_.deadline = now;
+    } else {
+      need_ = need;
+    }
+    if (need_.deadline > now) break;
+    now = base::now();
+  }
+  is_passable_.store(need_.is_unwatched && queue_->is_own(), std::memory_order_release);
+  if (need_.deadline > now && !need_.wants_writable) sent_up_to_.store(posts);
+  arrived.note_done();
+  // Anything else still reads, or is about to.
+  if (!need_.wants_readable && qp_->state() == engine::QpState::kEnded) end_as_told();
+}
+
+void Connection::end_as_told() {
+  const engine::TerminateInfo info = qp_->terminate_info();
+  if (start_error_ != 0) return end(start_error_, reason_);
+  switch (info.reason) {
+    case engine::EndReason::kOrderly:
+      return end(0, "closed");
+    case engine::EndReason::kTerminateSent:
+      return end(EPROTO, rdmap::to_string(info.terminate.code));
+    case engine::EndReason::kTerminateReceived:
+      return end(EREMOTEIO, rdmap::to_string(info.terminate.code));
+    case engine::EndReason::kNone:
+    case engine::EndReason::kLlpLost:
+      break;
+  }
+  end(ECONNRESET, "the connection was lost");
+}
+
+void Connection::end(int status, const char* reason) {
+  if (qp_->state() != engine::QpState::kEnded) qp_->abort(std::nullopt);
+  reason_ = reason;
+  end_status_.store(status);
+  if (record_ != nullptr) record_->note_end(status, end_terminate(), reason);
+  need_ = {};
+  is_passable_.store(false);
+  if (stream_ != nullptr) stream_->end_one_sided();
+  if (id_ != 0) domain_.disarm(watched(), id_);
+  phase_.store(Phase::kEnded);
+  queue_->note_ended(*this);
+}
+
+void Connection::publish(Time deadline) {
+  deadline_ns_.store(deadline.ns, std::memory_order_relaxed);
+  if (id_ != 0 && deadline != kNever) domain_.wake_by(deadline);
+}
+
+void Connection::arm() {
+  need_deadline_ns_.store(need_.deadline.ns, std::memory_order_relaxed);
+  const Phase phase = phase_.load();
+  if (phase == Phase::kIdle || phase == Phase::kEnded || is_closed()) return publish(kNever);
+  if (id_ == 0) {
+    // A thread that sleeps on the socket knows what was needed when it went to sleep.
+    if (need_.wants_writable && watchers_.load() != 0) queue_->wake();
+    return;
+  }
+  if (stream_ != nullptr) {
+    if (armed_ == 0) domain_.arm(edges_.get(), id_, EPOLLIN);
+    armed_ = EPOLLIN;
+    return publish(need_.deadline);
+  }
+  if (need_.is_unwatched && !is_lent_) {
+    is_lent_ = true;
+    idle_ticks_ = 0;
+    publish(std::min(need_.deadline, last_step_ + kTick));
+    return;
+  }
+  const uint32_t readable = need_.wants_readable && !is_lent_ ? EPOLLIN : 0u;
+  const uint32_t wanted = readable | (need_.wants_writable ? EPOLLOUT : 0u);
+  if ((wanted & ~armed_) != 0) {
+    domain_.arm(socket_.get(), id_, wanted);
+    armed_ = wanted;
+  }
+  publish(is_lent_ ? std::min(need_.deadline, deadline()) : need_.deadline);
+}
+
+bool Connection::is_driven(Time now) const {
+  if (watchers_.load() != 0) return true;
+  if (queue_->is_driven_by_events()) return false;
+  return now - Time{last_look_ns_.load(std::memory_order_relaxed)} < kTick;
+}
+
+// Whether the program was there since the last tick, or has not been away for long.
+bool Connection::is_seen_often() {
+  const int64_t look = last_look_ns_.load(std::memory_order_relaxed);
+  idle_ticks_ = is_lent_ && look == seen_look_ns_ ? idle_ticks_ + 1 : 0;
+  seen_look_ns_ = look;
+  return idle_ticks_ < kMostIdleTicks;
+}
+
+void Connection::lend(Time now) {
+  const bool is_seen = is_seen_often();
+  is_lent_ = true;
+  is_whole_look_due_.store(true, std::memory_order_relaxed);
+  if (is_seen) return publish(std::min(need_.deadline, now + kTick));
+  is_recall_wanted_.store(true);
+  publish(need_.deadline);
+  if (watchers_.load() == 0 && is_recall_wanted_.exchange(false)) publish(now);
+}
+
+// A tick that finds the program still there, as most do, keeps out of its way altogether. A
+// deadline that comes to be meanwhile is seen a tick later.
+bool Connection::stay_lent(Time now) {
+  const Time due{need_deadline_ns_.load(std::memory_order_relaxed)};
+  if (!is_lent_ || phase_.load() != Phase::kRunning || due <= now) return false;
+  if (!is_driven(now) || !is_seen_often()) return false;
+  is_whole_look_due_.store(true, std::memory_order_relaxed);
+  deadline_ns_.store(std::min(due, now + kTick).ns, std::memory_order_relaxed);
+  domain_.wake_by(std::min(due, now + kTick));
+  return true;
+}
+
+void Connection::serve(uint32_t events) {
+  is_woken_.store(false);
+  const Time now = base::now();
+  if (events == 0 && stay_lent(now)) return;
+  const Turn turn(*this);
+  if (is_closed() || id_ == 0 || phase_.load() == Phase::kEnded) return publish(kNever);
+  if (stream_ != nullptr) {
+    if (events != 0) {
+      armed_ = 0;
+      epoll_event edge;
+      base::sys.epoll_wait(edges_.get(), &edge, 1, 0);
+    }
+    step(now, Look::kWhole);
+    return arm();
+  }
+  if (events != 0) armed_ = 0;
+  const bool is_due = need_.deadline <= now || (events & EPOLLOUT) != 0;
+  if (phase_.load() == Phase::kRunning && !is_due && is_driven(now)) return lend(now);
+  is_lent_ = false;
+  is_recall_wanted_.store(false);
+  step(now, Look::kWhole);
+  arm();
+}
+
+Connection::Watch Connection::begin_watch() {
+  const Turn turn(*this);
+  watchers_.fetch_add(1);
+  const bool is_running = phase_.load() == Phase::kRunning;
+  if (is_held_back_.load() || (is_running && need_.is_unwatched)) {
+    step(base::now(), need_.is_unwatched ? Look::kWhole : Look::kNone);
+    arm();
+  }
+  const Phase phase = phase_.load();
+  if (phase == Phase::kIdle || phase == Phase::kEnded || stream_ != nullptr) return {};
+  return {.fd = socket_.get(),
+          .events = static_cast<short>((need_.wants_readable ? POLLIN : 0) |
+                                       (need_.wants_writable ? POLLOUT : 0)),
+          .until = need_.deadline};
+}
+
+void Connection::end_watch() {
+  if (watchers_.fetch_sub(1) != 1) return;
+  if (!is_recall_wanted_.exchange(false)) return;
+  const Turn turn(*this);
+  publish(base::now());
+}
+
+}  // namespace ddpsock::message

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// This program contains the wrappers; its streams say of their memory what a test tells them, and
+// what the kernel knows is asked by raw system calls.
+#include "shim/memory_watch.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "shim/test_parts.h"
+
+namespace ddpsock::shim {
+namespace {
+
+using test::policy;
+
+class MemoryWatch : public testing::Test {
+ protected:
+  // Two connections whose connecting ends are in DDPMODE, in memory, with nothing to read.
+  MemoryWatch() {
+    test::reset_parts();
+    policy.is_active = true;
+    policy.connect = policy.established = Mode::kProved;
+    const int listener = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    EXPECT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), length), 0);
+    EXPECT_EQ(listen(listener, 4), 0);
+    getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length);
+    for (size_t i = 0; i < fds.size(); ++i) {
+      glance(i) = {.may_be_in_memory = true, .is_in_memory = true};
+      fds[i] = socket(AF_INET, SOCK_STREAM, 0);
+      EXPECT_EQ(connect(fds[i], reinterpret_cast<sockaddr*>(&address), length), 0);
+      peers[i] = static_cast<int>(syscall(SYS_accept4, listener, nullptr, nullptr, 0));
+    }
+    EXPECT_EQ(test::engine.opened, 2);
+    close(listener);
+  }
+  ~MemoryWatch() override {
+    for (const int fd : {fds[0], fds[1], peers[0], peers[1], set})
+      if (fd >= 0) close(fd);
+  }
+
+  static engine::Glance& glance(size_t i) { return test::engine.glances[i]; }
+  static void publish(size_t i) {
+    glance(i).has_bytes = true;
+    ++glance(i).position;
+  }
+  void ring(size_t i) const { EXPECT_EQ(syscall(SYS_write, peers[i], "b", 1), 1); }
+  int control(int operation, size_t i, uint32_t events, uint64_t data = 0) const {
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = data != 0 ? data : 100 + i;
+    return epoll_ctl(set, operation, fds[i], &event);
+  }
+  // The events of the one descriptor that is ready, 0 without one.
+  uint32_t look() const {
+    epoll_event events[4];
+    const int count = epoll_wait(set, events, 4, 0);
+    EXPECT_LE(count, 1);
+    return count == 1 ? events[0].events : 0;
+  }
+  uint32_t kernels_look() const {
+    epoll_event event;
+    return syscall(SYS_epoll_wait, set, &event, 1, 0) == 1 ? event.events : 0;
+  }
+
+  std::array<int, 2> fds{-1, -1}, peers{-1, -1};
+  const int set = epoll_create1(EPOLL_CLOEXEC);
+};
+
+TEST_F(MemoryWatch, BytesInMemoryAreAnEventAlthoughTheKernelKnowsOfNone) {
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 1, EPOLLIN), 0);
+  EXPECT_EQ(look(), 0u);
+  publish(1);
+  epoll_event event;
+  ASSERT_EQ(epoll_wait(set, &event, 1, -1), 1);
+  EXPECT_EQ(event.events, uint32_t{EPOLLIN});
+  const uint64_t data = event.data.u64;  // of a packed structure
+  EXPECT_EQ(data, 101u);
+  EXPECT_EQ(kernels_look(), 0u);
+  EXPECT_EQ(look(), uint32_t{EPOLLIN}) << "until they are read";
+  glance(1).has_bytes = false;
+  EXPECT_EQ(look(), 0u);
+}
+
+TEST_F(MemoryWatch, RoomIsAnEventForWhoAsked) {
+  glance(0).has_room = true;
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
+  EXPECT_EQ(look(), 0u);
+  ASSERT_EQ(control(EPOLL_CTL_MOD, 0, EPOLLIN | EPOLLOUT), 0);
+  publish(0);
+  EXPECT_EQ(look(), uint32_t{EPOLLIN | EPOLLOUT});
+}
+
+TEST_F(MemoryWatch, AnEdgeForEachChange) {
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN | EPOLLET), 0);
+  for (int i = 0; i < 3; ++i) {
+    publish(0);
+    EXPECT_EQ(look(), uint32_t{EPOLLIN});
+    EXPECT_EQ(look(), 0u);
+  }
+}
+
+TEST_F(MemoryWatch, AllThatHaveBytesComeInTurnWhereThereIsNoRoomForAll) {
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 1, EPOLLIN), 0);
+  publish(0);
+  publish(1);
+  std::array<int, 2> times{};
+  for (int i = 0; i < 6; ++i) {
+    epoll_event event;
+    ASSERT_EQ(epoll_wait(set, &event, 1, -1), 1);
+    ++times[event.data.u64 - 100];
+  }
+  EXPECT_EQ(times[0], 3);
+  EXPECT_EQ(times[1], 3);
+}
+
+TEST_F(MemoryWatch, ABellThatLiesUnreadIsNoEvent) {
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
+  ring(0);
+  publish(0);
+  EXPECT_EQ(look(), uint32_t{EPOLLIN}) << "one, for both";
+  glance(0).has_bytes = false;
+  EXPECT_EQ(kernels_look(), uint32_t{EPOLLIN});
+  EXPECT_EQ(look(), 0u);
+}
+
+TEST_F(MemoryWatch, AnEndIsOneBesideABell) {
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN | EPOLLRDHUP), 0);
+  ring(0);
+  publish(0);
+  EXPECT_NE(look() & EPOLLIN, 0u);
+  glance(0).has_bytes = false;
+  close(std::exchange(peers[0], -1));
+  EXPECT_NE(look() & EPOLLRDHUP, 0u);
+}
+
+TEST_F(MemoryWatch, WhatOnlyTheKernelCanServeIsLeftToIt) {
+  publish(0);
+  for (const uint32_t flag : {uint32_t{EPOLLONESHOT}, uint32_t{EPOLLEXCLUSIVE}}) {
+    ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN | flag), 0);
+    EXPECT_EQ(look(), 0u);
+    ASSERT_EQ(control(EPOLL_CTL_DEL, 0, 0), 0);
+  }
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 1, EPOLLIN, 7), 0);
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN, 7), 0);
+  EXPECT_EQ(look(), 0u) << "two descriptors with the same data";
+}
+
+TEST_F(MemoryWatch, OfStreamsThatCannotBeInMemoryTheKernelTells) {
+  glance(0) = {};
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
+  publish(0);
+  EXPECT_EQ(look(), 0u);
+  ring(0);
+  EXPECT_EQ(look(), uint32_t{EPOLLIN});
+}
+
+TEST_F(MemoryWatch, TheKernelHearsOfAChangeWhenItIsAskedNext) {
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
+  ring(0);
+  publish(0);
+  EXPECT_EQ(look(), uint32_t{EPOLLIN});
+  ASSERT_EQ(control(EPOLL_CTL_MOD, 0, EPOLLRDHUP), 0);
+  EXPECT_EQ(kernels_look(), uint32_t{EPOLLIN}) << "not yet";
+  EXPECT_EQ(look(), 0u);
+  EXPECT_EQ(kernels_look(), 0u);
+  ASSERT_EQ(control(EPOLL_CTL_MOD, 0, EPOLLIN), 0);
+  EXPECT_EQ(look(), uint32_t{EPOLLIN});
+  // An error is the kernel's to find.
+  ASSERT_EQ(control(EPOLL_CTL_DEL, 0, 0), 0);
+  EXPECT_EQ(control(EPOLL_CTL_DEL, 0, 0), -1);
+  EXPECT_EQ(errno, ENOENT);
+}
+
+TEST_F(MemoryWatch, AClosedDescriptorIsForgotten) {
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
+  publish(0);
+  EXPECT_EQ(look(), uint32_t{EPOLLIN});
+  close(std::exchange(fds[0], -1));
+  EXPECT_EQ(look(), 0u);
+}
+
+// Sets are closed without a word; those that were are forgotten when all places are taken.
+TEST_F(MemoryWatch, ClosedSetsDoNotUseUpThePlaces) {
+  std::array<int, 40> closed;
+  for (int& one : closed) {
+    one = epoll_create1(EPOLL_CLOEXEC);
+    epoll_event event{};
+    event.events = EPOLLIN;
+    ASSERT_EQ(epoll_ctl(one, EPOLL_CTL_ADD, fds[1], &event), 0);
+  }
+  for (const int one : closed) close(one);
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
+  publish(0);
+  EXPECT_EQ(look(), uint32_t{EPOLLIN}) << "known from memory, for the kernel has no bell";
+}
+
+TEST_F(MemoryWatch, ASetThatWasClosedIsForgottenWithItsNumber) {
+  for (int i = 0; i < 40; ++i) {
+    const int other = epoll_create1(EPOLL_CLOEXEC);
+    EXPECT_EQ(WatchedSet::find(other), nullptr) << "set " << i;
+    epoll_event event{.events = EPOLLIN, .data = {}};
+    ASSERT_EQ(epoll_ctl(other, EPOLL_CTL_ADD, fds[0], &event), 0);
+    EXPECT_NE(WatchedSet::find(other), nullptr) << "set " << i;
+    close(other);
+  }
+}
+
+}  // namespace
+}  // namespace ddpsock::shim

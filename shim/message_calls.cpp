@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// The functions of ddpsock.h.
+#include <errno.h>
+#include <fcntl.h>
+
+#pragma GCC visibility push(default)
+#include "ddpsock/ddpsock.h"
+#pragma GCC visibility pop
+
+#include "message/work.h"
+#include "shim/message_socket.h"
+#include "shim/real.h"
+
+namespace ddpsock::shim {
+namespace {
+
+int fail(int error) {
+  errno = error;
+  return -1;
+}
+
+int answer(const Status<>& status) {
+  return status ? 0 : fail(to_int(status.error()));
+}
+template <typename T>
+int answer(const Result<T>& result) {
+  return result ? static_cast<int>(*result) : fail(to_int(result.error()));
+}
+
+// call(Handle&) on what `fd` is.
+template <typename Call>
+int on_handle(int fd, Call call) {
+  SocketUse use(fd);
+  if (!use) return fail(real.fcntl(fd, F_GETFD) < 0 ? EBADF : EOPNOTSUPP);
+  if (message::Handle* handle = message_handle(use); handle != nullptr) return call(*handle);
+  const auto beside_stream = operations_of_stream(use, fd);
+  return beside_stream ? call(**beside_stream) : fail(to_int(beside_stream.error()));
+}
+
+template <typename Call>
+int on_connection(int fd, Call call) {
+  return on_handle(fd, [&](message::Handle& handle) {
+    message::Connection* c = handle.connection();
+    return c != nullptr ? call(*c) : fail(EOPNOTSUPP);
+  });
+}
+
+int answer(const message::Accepted& done) {
+  if (done.why != 0) errno = done.why;
+  return done.count == 0 && done.why != 0 ? -1 : static_cast<int>(done.count);
+}
+
+template <typename Work>
+int post(int fd, const Work* work, unsigned count) {
+  if (work == nullptr && count != 0) return fail(EFAULT);
+  return on_connection(
+      fd, [&](message::Connection& c) { return answer(c.post(std::span(work, count))); });
+}
+
+// A descriptor of the library's own as the program's name of `handle`.
+int enter(message::Handle& handle, int fd) {
+  Socket* socket = fd >= 0 ? enter_fd(fd) : nullptr;
+  if (socket == nullptr) {
+    if (fd >= 0) real.close(fd);
+    handle.destroy();
+    return fail(fd >= 0 ? ENOMEM : EMFILE);
+  }
+  socket->message.store(&handle, std::memory_order_release);
+  socket->phase.store(Phase::kMessage, std::memory_order_release);
+  return fd;
+}
+
+}  // namespace
+}  // namespace ddpsock::shim
+
+using ddpsock::shim::answer;
+using ddpsock::shim::enter;
+using ddpsock::shim::fail;
+using ddpsock::shim::on_connection;
+using ddpsock::shim::on_handle;
+using ddpsock::shim::post;
+namespace message = ddpsock::message;
+
+int ddp_reg(int fd, void* address, size_t length, unsigned rights, ddp_region* region) {
+  if (region == nullptr) return fail(EFAULT);
+  return on_handle(fd, [&](message::Handle& handle) {
+    const auto made = handle.register_memory(
+        {static_cast<uint8_t*>(address), address != nullptr ? length : 0}, rights);
+    if (!made) return fail(to_int(made.error()));
+    *region = *made;
+    return 0;
+  });
+}
+
+int ddp_dereg(int fd, uint32_t stag) {
+  return on_handle(fd, [=](message::Handle& handle) { return answer(handle.deregister(stag)); });
+}
+
+int ddp_post_send(int fd, const ddp_send_work* work, unsigned count) {
+  return post(fd, work, count);
+}
+int ddp_post_recv(int fd, const ddp_recv_work* work, unsigned count) {
+  if (work == nullptr && count != 0) return fail(EFAULT);
+  return on_handle(fd, [=](message::Handle& handle) {
+    if (message::Srq* srq = handle.srq()) return answer(srq->post(std::span(work, count)));
+    message::Connection* c = handle.connection();
+    return c != nullptr ? answer(c->post(std::span(work, count))) : fail(EOPNOTSUPP);
+  });
+}
+int ddp_post_write(int fd, const ddp_write_work* work, unsigned count) {
+  return post(fd, work, count);
+}
+int ddp_post_read(int fd, const ddp_read_work* work, unsigned count) {
+  return post(fd, work, count);
+}
+int ddp_post_atomic(int fd, const ddp_atomic_work* work, unsigned count) {
+  return post(fd, work, count);
+}
+
+int ddp_poll(int fd, ddp_completion* completions, unsigned room) {
+  if (completions == nullptr && room != 0) return fail(EFAULT);
+  return on_handle(
+      fd, [=](message::Handle& handle) { return answer(handle.poll({completions, room})); });
+}
+
+int ddp_wait(int fd, ddp_completion* completions, unsigned room, int timeout_ms) {
+  if (completions == nullptr && room != 0) return fail(EFAULT);
+  return on_handle(fd, [=](message::Handle& handle) {
+    return answer(handle.wait({completions, room}, timeout_ms));
+  });
+}
+
+int ddp_establish(int fd, int timeout_ms) {
+  return on_connection(fd, [=](message::Connection& c) { return answer(c.establish(timeout_ms)); });
+}
+
+int ddp_event_fd(int fd) {
+  return on_handle(fd, [](message::Handle& handle) { return answer(handle.event_fd()); });
+}
+
+int ddp_open_cq(unsigned depth) {
+  const auto queue = message::Queue::make(depth);
+  if (!queue) return fail(to_int(queue.error()));
+  return enter(**queue, (*queue)->open_descriptor());
+}
+
+int ddp_open_srq(int cq, unsigned depth) {
+  return on_handle(cq, [=](message::Handle& handle) {
+    if (handle.queue() == nullptr) return fail(EINVAL);
+    const auto srq = message::Srq::make(*handle.queue(), depth);
+    if (!srq) return fail(to_int(srq.error()));
+    return enter(**srq, (*srq)->open_descriptor());
+  });
+}
+
+const char* ddp_strerror(const ddp_completion* completion) {
+  return completion != nullptr ? message::describe(*completion) : "no completion";
+}
