@@ -103,7 +103,8 @@ class Link {
 
   void post_receives(const iovec& room, uint64_t count) {
     std::array<ddp_recv_work, kMostPosted> work;
-    work.fill({.cookie = 0, .iov = &room, .iov_count = 1, .reserved = 0});
+    std::fill_n(work.begin(), std::min<uint64_t>(count, kMostPosted),
+                ddp_recv_work{.cookie = 0, .iov = &room, .iov_count = 1, .reserved = 0});
     while (count != 0) {
       const auto n = static_cast<unsigned>(std::min<uint64_t>(count, kMostPosted));
       if (ddp_post_recv(fd_, work.data(), n) != static_cast<int>(n)) die("ddp_post_recv");

@@ -56,8 +56,8 @@ Report serve_latency(Link& link) {
   for (;;) {
     link.take_received();
     if (link.has_got_end()) break;
-    link.post_receives(1);
     link.post_messages(1, false);
+    link.post_receives(1);
     report.bytes += link.last_size();
   }
   report.cpu_ns = cpu_ns() - start;
@@ -103,8 +103,8 @@ void run_latency(const Options& options, Link& link) {
   const uint64_t start_cpu = cpu_ns();
   while (!times.is_over(options)) {
     link.post_messages(1, false);
-    link.take_received();
     link.post_receives(1);
+    link.take_received();
     times.add();
   }
   const uint64_t cpu = cpu_ns() - start_cpu;
