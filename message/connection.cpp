@@ -376,7 +376,7 @@ Accepted Connection::post_all(std::span<const Work> work) {
 template <typename Work>
 Accepted Connection::post_sends(std::span<const Work> work) {
   const Accepted done = post_all(work);
-  posts_.fetch_add(done.count);
+  if (stream_ != nullptr) posts_.fetch_add(done.count);
   if (!is_open_.load(std::memory_order_acquire)) return done;
   release();
   const bool is_more = done.count != 0 && (work[done.count - 1].flags & DDP_MORE) != 0;
@@ -389,7 +389,7 @@ Accepted Connection::post_sends(std::span<const Work> work) {
   // What the program has not read makes way for the answer.
   constexpr bool is_answered =
       !std::is_same_v<Work, ddp_send_work> && !std::is_same_v<Work, ddp_write_work>;
-  if (is_answered && stream_ != nullptr) run(Look::kWhole, base::now());
+  if (is_answered && stream_ != nullptr) try_run(Look::kWhole, base::now());
   return done;
 }
 

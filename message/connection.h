@@ -183,7 +183,8 @@ class Connection final : public Handle, private engine::OneSided {
   Status<> begin_in(Phase phase, int fd, Role role, bool is_held, Memory memory);
   Status<> start_handshake(Time now);
   enum class Look : uint8_t { kNone, kWhole, kSpinning };
-  void run(Look look, Time now);
+  // False: somebody is just doing it.
+  bool try_run(Look look, Time now);
   void push();
 
   // With mutex_.
@@ -194,6 +195,7 @@ class Connection final : public Handle, private engine::OneSided {
   void step_running(Time now, Look look);
   bool may_spin() const;
   bool is_quiet();
+  bool take_whole_look();
   engine::Start settle();
   void decide(Time now);
   void start_qp(Time now);

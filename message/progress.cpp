@@ -48,16 +48,18 @@ int errno_of_startup(mpa::StartupError error) {
 
 }  // namespace
 
-void Connection::run(Look look, Time now) {
-  for (;;) {
-    if (!mutex_.try_lock()) return;
-    is_work_pending_.store(false);
+// A store that others must see in order is a locked instruction. In shared memory they are a good
+// part of what a message costs, so that flags are written only where they change.
+bool Connection::try_run(Look look, Time now) {
+  do {
+    if (!mutex_.try_lock()) return false;
+    if (is_work_pending_.load()) is_work_pending_.store(false);
     step(now, look);
     arm();
     mutex_.unlock();
-    if (!is_work_pending_.load()) return;
     look = Look::kNone;
-  }
+  } while (is_work_pending_.load());
+  return true;
 }
 
 // Whether a poll would find nothing: told by a few loads, so that a program that asks again and
@@ -72,8 +74,11 @@ bool Connection::is_quiet() {
 
 // Nothing that is done at once in shared memory needs the time: step() knows the last.
 void Connection::push() {
+  const Time now = is_passable_.load(std::memory_order_relaxed) ? Time{} : base::now();
+  if (try_run(Look::kNone, now)) return;
   is_work_pending_.store(true);
-  run(Look::kNone, is_passable_.load(std::memory_order_relaxed) ? Time{} : base::now());
+  // Who held it may have gone before it could see that.
+  try_run(Look::kNone, now);
 }
 
 void Connection::send_held_back() {
@@ -83,16 +88,16 @@ void Connection::send_held_back() {
 void Connection::look() {
   if (is_passable_.load(std::memory_order_relaxed) &&
       passes_.load(std::memory_order_relaxed) % kPasses != 0)
-    return run(Look::kSpinning, Time{});
+    return void(try_run(Look::kSpinning, Time{}));
   const Time now = base::now();
   last_look_ns_.store(now.ns, std::memory_order_relaxed);
-  run(Look::kSpinning, now);
+  try_run(Look::kSpinning, now);
 }
 
 void Connection::step(Time now, Look look) {
   // Who was overtaken on the way here must not turn the engine's clock back.
   now = last_step_ = std::max(now, last_step_);
-  is_held_back_.store(false);
+  if (is_held_back_.load()) is_held_back_.store(false);
   if (phase_.load() == Phase::kConnecting) step_connecting(now);
   if (phase_.load() == Phase::kStarting) step_starting(now);
   if (phase_.load() == Phase::kRunning) step_running(now, look);
@@ -328,9 +333,12 @@ bool Connection::may_spin() const {
   return id_ != 0 && watchers_.load() == 0 && !queue_->is_driven_by_events();
 }
 
+bool Connection::take_whole_look() {
+  return is_whole_look_due_.load(std::memory_order_relaxed) && is_whole_look_due_.exchange(false);
+}
+
 void Connection::step_running(Time now, Look look) {
-  const bool is_spinning =
-      look == Look::kSpinning && may_spin() && !is_whole_look_due_.exchange(false);
+  const bool is_spinning = look == Look::kSpinning && may_spin() && !take_whole_look();
   // Who posts does not wait for a thread that has the engine: ours tries again. If there is none,
   // it is the caller who moves the bytes.
   const bool may_wait = look != Look::kNone || id_ == 0;
@@ -348,8 +356,10 @@ void Connection::step_running(Time now, Look look) {
     now = base::now();
   }
   is_passable_.store(need_.is_unwatched && queue_->is_own(), std::memory_order_release);
-  if (need_.deadline > now && !need_.wants_writable) sent_up_to_.store(posts);
-  arrived.note_done();
+  if (stream_ != nullptr) {
+    if (need_.deadline > now && !need_.wants_writable) sent_up_to_.store(posts);
+    arrived.note_done();
+  }
   // Anything else still reads, or is about to.
   if (!need_.wants_readable && qp_->state() == engine::QpState::kEnded) end_as_told();
 }

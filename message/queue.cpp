@@ -149,6 +149,7 @@ Status<> Queue::add(Connection& c) {
   const std::lock_guard list(list_mutex_);
   const std::lock_guard lock(mutex_);
   if (!connections_.insert(c)) return fail_errno(ENOMEM);
+  if (is_own()) own_ = &c;
   return {};
 }
 
@@ -341,7 +342,9 @@ void Queue::send_held_back() {
 
 // Looks at the connections; unless somebody else is just doing that.
 unsigned Queue::drive(std::span<ddp_completion> out) {
-  {
+  if (own_ != nullptr) {
+    own_->look();
+  } else {
     const std::unique_lock list(list_mutex_, std::try_to_lock);
     if (!list) return take(out);
     const bool is_few = connections_.size() <= kMostWatched;
@@ -349,7 +352,7 @@ unsigned Queue::drive(std::span<ddp_completion> out) {
       if (is_few || c.is_caller_driven()) c.look();
     });
   }
-  return take(out);
+  return has_any() ? take(out) : 0;
 }
 
 Result<unsigned> Queue::poll(std::span<ddp_completion> out) {

@@ -144,7 +144,8 @@ class Queue final : public Handle {
   // Held by whoever goes through the connections to drive them; then mutex_ for changes too.
   // Before a connection's own lock.
   std::mutex list_mutex_;
-  mutable std::mutex mutex_;  // after a connection's lock
+  Connection* own_ = nullptr;  // of a queue that is its own: it is what calls come from
+  mutable std::mutex mutex_;   // after a connection's lock
   QpTable connections_;
   // Here, because sixteen of them take longer to make than to ask for.
   std::array<engine::Completion, 16> raw_;

@@ -13,7 +13,7 @@ class Connection::Turn {
   }
   ~Turn() {
     connection_.mutex_.unlock();
-    if (connection_.is_work_pending_.load()) connection_.run(Look::kNone, base::now());
+    if (connection_.is_work_pending_.load()) connection_.try_run(Look::kNone, base::now());
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
