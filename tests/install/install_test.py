@@ -54,6 +54,14 @@ class Install(unittest.TestCase):
             self.assertIn(version, run(self.prefix / "bin" / name, "--version"))
         self.assertIn("ddp-rping", run(self.prefix / "bin" / "ddp-rping", "-h"))
 
+    def test_optimisation_at_link_time_is_refused(self):
+        # Distributions ask for it in either way.
+        for number, (option, flags) in enumerate((("-Db_lto=true", ""), ("-Db_pie=true", "-O2 -flto=auto"))):
+            done = subprocess.run(["meson", "setup", self.folder / f"lto{number}", HERE.parent.parent, option],
+                                  env=os.environ | {"CXXFLAGS": flags}, capture_output=True, text=True, timeout=60)
+            self.assertNotEqual(done.returncode, 0, done.stdout)
+            self.assertIn("cannot be optimised at link time", done.stdout + done.stderr)
+
     def test_every_man_page_is_there(self):
         pages = {page.name for page in MAN.glob("*.[0-9]")}
         self.assertEqual(pages - {page.name for page in (self.prefix / "share" / "man").rglob("*.[0-9]")}, set())
