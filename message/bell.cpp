@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include "base/cancellation.h"
 #include "base/sys.h"
 #include "message/poller.h"
 
@@ -29,6 +30,7 @@ bool Bell::open() {
 bool Bell::ring() {
   const int fd = outer_.load();
   if (socket_cookie(fd) != cookie_.load()) return false;
+  const base::Uncancelled whole;
   // When it takes no more it has been rung often enough.
   base::sys.send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
   return true;

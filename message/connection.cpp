@@ -13,6 +13,7 @@
 #include <new>
 #include <type_traits>
 
+#include "base/cancellation.h"
 #include "base/sys.h"
 #include "message/turn.h"
 
@@ -275,6 +276,17 @@ int Connection::take_socket_error() {
   return socket_error_.exchange(0);
 }
 
+// Ends when the thread wakes or is cancelled.
+struct Connection::Watching {
+  explicit Watching(Connection& c) : connection(c), watch(c.begin_watch()) {}
+  ~Watching() { connection.end_watch(); }
+  Watching(const Watching&) = delete;
+  Watching& operator=(const Watching&) = delete;
+
+  Connection& connection;
+  const Watch watch;
+};
+
 Status<> Connection::establish(int timeout_ms) {
   if (!is_begun()) return fail_errno(ENOTCONN);
   release();
@@ -299,15 +311,14 @@ Status<> Connection::establish(int timeout_ms) {
     }
     const Time now = base::now();
     if (now >= deadline) return fail_errno(EAGAIN);
-    const Watch watch = begin_watch();
+    const Watching watching(*this);
+    const Watch& watch = watching.watch;
     pollfd fds[] = {{.fd = sleeper.fd(), .events = POLLIN, .revents = 0},
                     {.fd = watch.fd, .events = watch.events, .revents = 0}};
     // A second at most, so that no lost wake-up lasts.
     const Time until = std::min({deadline, watch.until, now + Duration::from_ms(1'000)});
     const int ready = base::sys.poll(fds, 2, static_cast<int>((until - now).ceil_ms()));
-    const int error = errno;
-    end_watch();
-    if (ready < 0) return fail_errno(error);
+    if (ready < 0) return fail_errno(errno);
     if ((fds[0].revents & POLLIN) != 0) sleeper.drain();
   }
 }
@@ -471,6 +482,7 @@ uint32_t Connection::end_terminate() const {
 }
 
 void Connection::close() {
+  const base::Uncancelled whole;
   if (is_closed_.exchange(true)) return;
   if (is_foreign()) {
     // Forking has made this process a holder, too.

@@ -173,6 +173,7 @@ class Connection final : public Handle, private engine::OneSided {
 
   // Holds mutex_; whoever found it taken meanwhile is made up for.
   class Turn;
+  struct Watching;
 
   Connection(Domain& domain, const Settings& settings);
   ~Connection() override;

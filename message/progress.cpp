@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <new>
 
+#include "base/cancellation.h"
 #include "base/sys.h"
 #include "engine/user/qp.h"
 #include "message/turn.h"
@@ -98,8 +99,12 @@ void Connection::step(Time now, Look look) {
   // Who was overtaken on the way here must not turn the engine's clock back.
   now = last_step_ = std::max(now, last_step_);
   if (is_held_back_.load()) is_held_back_.store(false);
-  if (phase_.load() == Phase::kConnecting) step_connecting(now);
-  if (phase_.load() == Phase::kStarting) step_starting(now);
+  const Phase phase = phase_.load();
+  if (phase == Phase::kConnecting || phase == Phase::kStarting) {
+    const base::Uncancelled whole;
+    if (phase == Phase::kConnecting) step_connecting(now);
+    if (phase_.load() == Phase::kStarting) step_starting(now);
+  }
   if (phase_.load() == Phase::kRunning) step_running(now, look);
 }
 

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <new>
 
+#include "base/cancellation.h"
 #include "base/spin.h"
 #include "base/sys.h"
 #include "message/connection.h"
@@ -214,7 +215,7 @@ void Queue::forget_established(Connection& c) {
 }
 
 void Queue::wake() {
-  if (sleepers_.load() != 0 || is_event_wanted_.load()) eventfd_write(event_fd_.get(), 1);
+  if (sleepers_.load() != 0 || is_event_wanted_.load()) base::raise_event(event_fd_.get());
 }
 
 Queue::Sleeper::Sleeper(Queue& queue) : queue_(queue) {
@@ -231,13 +232,12 @@ Queue::Sleeper::~Sleeper() {
   // One that has begun meanwhile; its own arm() may have come before this.
   if (queue_.sleepers_.load() != 0 || queue_.is_event_wanted_.load()) {
     queue_.cq_->arm(engine::Cq::Arm::kAny);
-    eventfd_write(queue_.event_fd_.get(), 1);
+    base::raise_event(queue_.event_fd_.get());
   }
 }
 
 void Queue::Sleeper::drain() {
-  eventfd_t count;
-  eventfd_read(queue_.event_fd_.get(), &count);
+  base::drain_event(queue_.event_fd_.get());
 }
 
 Result<ddp_region> Queue::register_memory(MutBytes memory, unsigned rights) {
@@ -329,7 +329,7 @@ unsigned Queue::take(std::span<ddp_completion> out) {
     unlink_idle();
   }
   // One signal may have been for several completions, and another thread may have seen it.
-  if (n == out.size() && sleepers_.load() != 0) eventfd_write(event_fd_.get(), 1);
+  if (n == out.size() && sleepers_.load() != 0) base::raise_event(event_fd_.get());
   return n;
 }
 
@@ -361,8 +361,7 @@ Result<unsigned> Queue::poll(std::span<ddp_completion> out) {
   unsigned n = has_any() ? take(out) : 0;
   if (n == 0) n = drive(out);
   if (n != 0 || !is_event_wanted_.load(std::memory_order_relaxed)) return n;
-  eventfd_t count;
-  eventfd_read(event_fd_.get(), &count);
+  base::drain_event(event_fd_.get());
   cq_->arm(engine::Cq::Arm::kAny);
   return take(out);
 }
@@ -403,44 +402,64 @@ Result<unsigned> Queue::wait(std::span<ddp_completion> out, int timeout_ms) {
   }
 }
 
-// Until something may have come, or a connection has something to do.
-Status<> Queue::sleep(Sleeper& sleeper, Time until) {
-  std::array<pollfd, kMostWatched + 1> fds;
-  std::array<Connection*, kMostWatched> watched;
+// The connections that a thread sleeps on itself, until it wakes or is cancelled.
+class Queue::Watch {
+ public:
+  explicit Watch(Queue& queue);
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  // Its own descriptor may be put at the front.
+  static constexpr size_t kMost = kMostWatched;
+  std::array<pollfd, kMost + 1> fds;
   size_t count = 0;
-  fds[0] = {.fd = sleeper.fd(), .events = POLLIN, .revents = 0};
-  bool has_unwatched = false;
-  {
-    const std::lock_guard list(list_mutex_);
-    const bool is_few = connections_.size() <= kMostWatched;
-    connections_.visit([&](Connection& c) {
-      if (!is_few && !c.is_caller_driven()) return;
-      if (count == watched.size()) {
-        has_unwatched = true;
-        return;
-      }
-      const Connection::Watch watch = c.begin_watch();
-      watched[count++] = &c;
-      fds[count] = {.fd = watch.fd, .events = watch.events, .revents = 0};
-      until = std::min(until, watch.until);
-    });
+  Time until = kNever;
+  bool is_whole = true;  // false: there are connections that only their caller moves besides
+
+ private:
+  Queue& queue_;
+  std::array<Connection*, kMost> connections_;
+};
+
+Queue::Watch::Watch(Queue& queue) : queue_(queue) {
+  const std::lock_guard list(queue_.list_mutex_);
+  const bool is_few = queue_.connections_.size() <= kMost;
+  queue_.connections_.visit([&](Connection& c) {
+    if (!is_few && !c.is_caller_driven()) return;
+    if (count == kMost) {
+      is_whole = false;
+      return;
+    }
+    const Connection::Watch watch = c.begin_watch();
+    connections_[count++] = &c;
+    fds[count] = {.fd = watch.fd, .events = watch.events, .revents = 0};
+    until = std::min(until, watch.until);
+  });
+}
+
+Queue::Watch::~Watch() {
+  const std::lock_guard list(queue_.list_mutex_);
+  for (size_t i = 0; i < count; ++i) {
+    bool is_there = false;
+    queue_.connections_.visit(
+        [&](const Connection& c) { is_there = is_there || &c == connections_[i]; });
+    if (is_there) connections_[i]->end_watch();
   }
-  // Connections that only their caller moves, and too many of them to sleep on: look often.
-  const int64_t longest = has_unwatched ? 1 : kLongestSleepMs;
+}
+
+// Until something may have come, or a connection has something to do.
+Status<> Queue::sleep(Sleeper& sleeper, Time deadline) {
+  Watch watch(*this);
+  watch.fds[0] = {.fd = sleeper.fd(), .events = POLLIN, .revents = 0};
+  const Time until = std::min(deadline, watch.until);
+  // Too many to sleep on: look often.
+  const int64_t longest = watch.is_whole ? kLongestSleepMs : 1;
   const int64_t left =
       until == kNever ? longest : std::min((until - base::now()).ceil_ms(), longest);
-  const int ready = base::sys.poll(fds.data(), count + 1, static_cast<int>(left));
-  const int error = errno;
-  {
-    const std::lock_guard list(list_mutex_);
-    for (size_t i = 0; i < count; ++i) {
-      bool is_there = false;
-      connections_.visit([&](Connection& c) { is_there = is_there || &c == watched[i]; });
-      if (is_there) watched[i]->end_watch();
-    }
-  }
-  if (ready < 0) return fail_errno(error);
-  if ((fds[0].revents & POLLIN) != 0) sleeper.drain();
+  const int ready = base::sys.poll(watch.fds.data(), watch.count + 1, static_cast<int>(left));
+  if (ready < 0) return fail_errno(errno);
+  if ((watch.fds[0].revents & POLLIN) != 0) sleeper.drain();
   return {};
 }
 
@@ -448,7 +467,7 @@ Result<int> Queue::event_fd() {
   is_event_wanted_.store(true);
   cq_->arm(engine::Cq::Arm::kAny);
   // What came before it was armed.
-  eventfd_write(event_fd_.get(), 1);
+  base::raise_event(event_fd_.get());
   return event_fd_.get();
 }
 

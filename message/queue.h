@@ -125,7 +125,8 @@ class Queue final : public Handle {
   void send_held_back();
   unsigned drive(std::span<ddp_completion> out);
   bool has_ended() const;
-  Status<> sleep(Sleeper& sleeper, Time until);
+  class Watch;
+  Status<> sleep(Sleeper& sleeper, Time deadline);
 
   Domain& domain_;
   const engine::Pd pd_;

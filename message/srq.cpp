@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <new>
 
+#include "base/cancellation.h"
 #include "base/sys.h"
 #include "message/domain.h"
 #include "message/queue.h"
@@ -85,12 +86,12 @@ Accepted Srq::post(std::span<const ddp_recv_work> work) {
 }
 
 void Srq::set_limit(unsigned level) {
-  eventfd_t count;
-  eventfd_read(event_fd_.get(), &count);
+  base::drain_event(event_fd_.get());
   srq_->set_limit(level);
 }
 
 void Srq::close() {
+  const base::Uncancelled whole;
   if (!is_foreign()) srq_->close();
 }
 

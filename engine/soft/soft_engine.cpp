@@ -2,10 +2,10 @@
 #include "engine/soft/soft_engine.h"
 
 #include <sched.h>
-#include <sys/eventfd.h>
 
 #include <new>
 
+#include "base/cancellation.h"
 #include "base/spin.h"
 #include "engine/soft/soft_qp.h"
 
@@ -59,8 +59,7 @@ void SoftCq::arm(Arm what) {
 }
 
 void SoftCq::signal() {
-  // A counter at its maximum refuses the write, but then the reader has a signal already.
-  eventfd_write(event_fd_, 1);
+  base::raise_event(event_fd_);
 }
 
 SoftSrq::SoftSrq(SoftEngine& engine, const SrqAttr& attr)
@@ -96,7 +95,7 @@ void SoftSrq::close() {
 }
 
 void SoftSrq::signal() {
-  eventfd_write(event_fd_, 1);
+  base::raise_event(event_fd_);
 }
 
 SoftEngine::SoftEngine(const SoftConfig& config)

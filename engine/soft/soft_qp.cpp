@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 
+#include "base/cancellation.h"
 #include "mpa/fpdu.h"
 
 namespace ddpsock::engine {
@@ -121,6 +122,16 @@ Need SoftQp::advance(Time now, Budget budget) {
   return need(now, received, sent);
 }
 
+Result<size_t> SoftQp::receive_from_channel(std::span<const MutBytes> to, Time now) {
+  const base::Uncancelled whole;
+  return channel_->receive(to, now);
+}
+
+Result<size_t> SoftQp::send_to_channel(std::span<const Bytes> from, Time now) {
+  const base::Uncancelled whole;
+  return channel_->send(from, now);
+}
+
 Turn SoftQp::receive(Lock& lock, Time now, uint32_t budget) {
   std::array<uint8_t, kSpillSize> spill;  // NOLINT: deliberately not cleared
   uint32_t octets = 0;
@@ -128,7 +139,7 @@ Turn SoftQp::receive(Lock& lock, Time now, uint32_t budget) {
     lock.unlock();
     const std::span<const MutBytes> targets = rx_.targets(spill);
     const size_t wanted = total(targets);
-    const Result<size_t> n = channel_->receive(targets, now);
+    const Result<size_t> n = receive_from_channel(targets, now);
     if (n && *n != 0) {
       if (tap_ != nullptr) tell(targets, *n, [&](auto seen) { tap_->received(seen, now); });
       nudge_.heard();
@@ -170,7 +181,7 @@ Turn SoftQp::transmit(Lock& lock, Time now, uint32_t budget) {
     uint32_t fpdus = 0;  // whole ones that the core has not been told of
     int error = 0;
     while (!tx_.is_empty()) {
-      const Result<size_t> n = channel_->send(tx_.pieces(), now);
+      const Result<size_t> n = send_to_channel(tx_.pieces(), now);
       if (!n) {
         error = to_int(n.error());
         break;

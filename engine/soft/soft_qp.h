@@ -46,7 +46,9 @@ class SoftQp final : public Qp {
   // the lock back while they move bytes.
   Turn receive(Lock& lock, Time now, uint32_t budget);
   Turn transmit(Lock& lock, Time now, uint32_t budget);
-  // Without the lock.
+  // Without the lock. The first two do not wait, and no thread is cancelled in them.
+  Result<size_t> receive_from_channel(std::span<const MutBytes> to, Time now);
+  Result<size_t> send_to_channel(std::span<const Bytes> from, Time now);
   uint32_t mulpdu(Time now);
   // The same where segments travel in memory; soft_qp_memory.cpp.
   Need advance_in_memory(Time now, Budget budget);

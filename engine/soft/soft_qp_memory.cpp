@@ -74,7 +74,7 @@ Turn SoftQp::look_at_wire(Lock& lock, Time now, uint32_t budget) {
   std::array<uint8_t, kWireRead> bells;  // NOLINT: deliberately not cleared
   const MutBytes room(bells);
   lock.unlock();
-  Result<size_t> n = channel_->receive({&room, 1}, now);
+  Result<size_t> n = receive_from_channel({&room, 1}, now);
   lock.lock();
   const bool is_lost = !n && to_int(n.error()) != EAGAIN;
   const bool has_more_wire = n && *n == room.size();
@@ -106,7 +106,7 @@ Turn SoftQp::transmit_to_memory(Lock& lock, Time now, Budget budget) {
   const std::array<uint8_t, kBellSize> fpdu = make_bell();
   const Bytes bell(fpdu);
   lock.unlock();
-  const Result<size_t> n = channel_->send({&bell, 1}, now);
+  const Result<size_t> n = send_to_channel({&bell, 1}, now);
   lock.lock();
   // A wire that takes no more holds bells enough.
   return n || to_int(n.error()) == EAGAIN ? turn : Turn::kLost;

@@ -211,7 +211,9 @@ struct ddp_status {
  * Threads. All calls may be made by any thread at any time, but not by signal handlers; close() of
  * a socket in message mode neither. Blocking or non-blocking makes no difference but to connect().
  * A post waits for no other thread; with DDP_PROGRESS_CALLER, as the first call on a connection, or
- * of a Read or atomic on a byte stream it may, briefly, for one that is moving bytes.
+ * of a Read or atomic on a byte stream it may, briefly, for one that is moving bytes. ddp_wait and
+ * ddp_establish are cancellation points (pthread_cancel) while they sleep; the other calls are
+ * none.
  *
  * The descriptor. It stays the kernel's TCP socket. read, write, send, recv, sendfile and their
  * like fail with EOPNOTSUPP; poll and epoll on it tell of the wire's bytes, not of messages: use

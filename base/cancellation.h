@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Threads that a program cancels (pthread_cancel) while they are in the library.
+#ifndef DDPSOCK_BASE_CANCELLATION_H_
+#define DDPSOCK_BASE_CANCELLATION_H_
+
+#include <pthread.h>
+#include <sys/eventfd.h>
+
+namespace ddpsock::base {
+
+// The calling thread is not cancelled while one of these lives, but at its next cancellation point
+// after. For system calls that do not wait, in code that must not be left half-way: most of what
+// is below the wrappers is compiled without unwinding. Costs two locked instructions.
+class Uncancelled {
+ public:
+  Uncancelled() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+  ~Uncancelled() { pthread_setcancelstate(before_, nullptr); }
+  Uncancelled(const Uncancelled&) = delete;
+  Uncancelled& operator=(const Uncancelled&) = delete;
+
+ private:
+  int before_ = PTHREAD_CANCEL_ENABLE;
+};
+
+// An eventfd, non-blocking. A counter at its maximum refuses, but then its reader has a signal.
+inline void raise_event(int fd) {
+  const Uncancelled whole;
+  eventfd_write(fd, 1);
+}
+inline void drain_event(int fd) {
+  const Uncancelled whole;
+  eventfd_t count;
+  eventfd_read(fd, &count);
+}
+
+}  // namespace ddpsock::base
+
+#endif  // DDPSOCK_BASE_CANCELLATION_H_
