@@ -69,6 +69,9 @@ class Outputs(unittest.TestCase):
         self.assertEqual(redis.read_rate(REDIS), 17361.11)
         with self.assertRaises(Failed):
             redis.read_rate("Error: Connection reset by peer")
+        self.assertEqual(redis.read_rate('"SET","inf","0.017"'), float("inf"))
+        rates = {800: float("inf"), 8000: 100_000.0}
+        self.assertEqual(redis.enough_requests(rates.get, 0.5), 50_000)
 
     def test_wrk(self):
         self.assertEqual(nginx.read(WRK), (40049.66, 44053))
