@@ -53,6 +53,8 @@ Qp::Source Qp::choose() const {
 }
 
 bool Qp::has_output() {
+  // What comes late is taken in by who flushes it: take_posted().
+  if (state_ == QpState::kEnded) return false;
   take_posted_sends();
   if (state_ == QpState::kTerminate) return is_terminate_pending_;
   return is_open() && may_send_ && choose() != Source::kNone;
