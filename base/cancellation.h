@@ -5,22 +5,34 @@
 
 #include <pthread.h>
 #include <sys/eventfd.h>
+#include <sys/single_threaded.h>
 
 namespace ddpsock::base {
 
 // The calling thread is not cancelled while one of these lives, but at its next cancellation point
 // after. For system calls that do not wait, in code that must not be left half-way: most of what
-// is below the wrappers is compiled without unwinding. Costs two locked instructions.
+// is below the wrappers is compiled without unwinding. Costs two locked instructions, or nothing in
+// a process that has only this thread.
 class Uncancelled {
  public:
-  Uncancelled() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
-  ~Uncancelled() { pthread_setcancelstate(before_, nullptr); }
+  Uncancelled() {
+    if (__libc_single_threaded == 0) pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_);
+  }
+  ~Uncancelled() {
+    if (before_ != kUntouched) pthread_setcancelstate(before_, nullptr);
+  }
   Uncancelled(const Uncancelled&) = delete;
   Uncancelled& operator=(const Uncancelled&) = delete;
 
  private:
-  int before_ = PTHREAD_CANCEL_ENABLE;
+  static constexpr int kUntouched = -1;
+  int before_ = kUntouched;
 };
+
+// For a call that is one, and that may get along with system calls that are none.
+inline void cancellation_point() {
+  if (__libc_single_threaded == 0) pthread_testcancel();
+}
 
 // An eventfd, non-blocking. A counter at its maximum refuses, but then its reader has a signal.
 inline void raise_event(int fd) {

@@ -52,6 +52,7 @@ uint32_t crc32c_extend(uint32_t crc, Bytes data) {
 }
 
 const char* crc32c_init() {
+  crc32c_copy_init();
   if (isal_crc.load(std::memory_order_relaxed) != nullptr) return "isa-l";
   // Never closed: the function stays in use until the process ends.
   void* lib = dlopen("libisal.so.2", RTLD_NOW | RTLD_LOCAL);

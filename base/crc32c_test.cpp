@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <numeric>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace ddpsock::base {
@@ -42,6 +44,51 @@ TEST_P(Crc32c, ExtendEqualsWhole) {
     const uint32_t head = crc(kCrc32cInit, Bytes(data).first(cut));
     EXPECT_EQ(crc(head, Bytes(data).subspan(cut)), whole) << "cut at " << cut;
   }
+}
+
+using CopyFunction = uint32_t (*)(uint32_t, uint8_t*, Bytes);
+
+void expect_copies(CopyFunction copy) {
+  std::vector<uint8_t> source(70'000);
+  uint32_t next = 1;
+  for (uint8_t& byte : source) byte = static_cast<uint8_t>((next = next * 1'664'525 + 1) >> 24);
+  for (size_t size = 0; size < source.size() - 64; size += size < 1100 ? 1 : 9973) {
+    const Bytes from = Bytes(source).subspan(size % 61, size);
+    std::vector<uint8_t> room(size + 128, 0xee);
+    uint8_t* const to = room.data() + 64 - size % 7;
+    const uint32_t before = static_cast<uint32_t>(size) * 2'654'435'761u;
+    ASSERT_EQ(copy(before, to, from), crc32c_extend_table(before, from)) << size;
+    ASSERT_TRUE(std::equal(from.begin(), from.end(), to)) << size;
+    ASSERT_EQ(to[-1], 0xee) << size;
+    ASSERT_EQ(to[size], 0xee) << size;
+  }
+}
+
+TEST(Crc32cCopy, InPieces) {
+  expect_copies(crc32c_copy_in_pieces);
+}
+
+TEST(Crc32cCopy, InOnePass) {
+  if (!crc32c_copy_init()) GTEST_SKIP() << "not on this processor";
+  expect_copies(crc32c_copy);
+}
+
+// Whatever version of the source it took, it is that of the copy.
+TEST(Crc32cCopy, OfASourceThatChanges) {
+  crc32c_init();
+  std::vector<uint8_t> source(8192), to(source.size());
+  std::atomic<bool> is_over{false};
+  std::thread changer([&] {
+    for (uint8_t i = 0; !is_over; ++i)
+      for (uint8_t& byte : source) std::atomic_ref(byte).store(i, std::memory_order_relaxed);
+  });
+  for (int round = 0; round < 20'000; ++round) {
+    const uint32_t crc = crc32c_copy(kCrc32cInit, to.data(), source);
+    EXPECT_EQ(crc, crc32c(to)) << round;
+    if (HasFailure()) break;
+  }
+  is_over = true;
+  changer.join();
 }
 
 INSTANTIATE_TEST_SUITE_P(Implementations, Crc32c, testing::Bool(),

@@ -3,13 +3,12 @@
 
 #include <errno.h>
 #include <linux/futex.h>
-#include <signal.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 
+#include "base/kernel_call.h"
 #include "base/process.h"
 
 namespace ddpsock::base {
@@ -18,42 +17,64 @@ namespace {
 // How often a waiter looks whether the holder still lives.
 constexpr Duration kLivenessCheck = Duration::from_ms(20);
 
-int futex_wait(std::atomic<uint32_t>* word, uint32_t expected, Duration at_most) {
+// The lower half of the word.
+uint32_t* futex_of(std::atomic<uint64_t>* word) {
+  constexpr size_t kLowerHalf = std::endian::native == std::endian::little ? 0 : 1;
+  return reinterpret_cast<uint32_t*>(word) + kLowerHalf;
+}
+
+int futex_wait(std::atomic<uint64_t>* word, uint64_t expected, Duration at_most) {
   const timespec ts{at_most.ns / 1'000'000'000, at_most.ns % 1'000'000'000};
-  return static_cast<int>(syscall(SYS_futex, word, FUTEX_WAIT, expected, &ts, nullptr, 0));
+  return static_cast<int>(
+      kernel_call(SYS_futex, futex_of(word), FUTEX_WAIT, static_cast<uint32_t>(expected), &ts));
 }
 
-void futex_wake_one(std::atomic<uint32_t>* word) {
-  syscall(SYS_futex, word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
-}
-
-bool is_thread_alive(uint32_t tid) {
-  return kill(static_cast<pid_t>(tid), 0) == 0 || errno != ESRCH;
+void futex_wake_one(std::atomic<uint64_t>* word) {
+  kernel_call(SYS_futex, futex_of(word), FUTEX_WAKE, 1);
 }
 
 }  // namespace
 
+bool Lease::is_gone(uint64_t holder) {
+  return holder == kNobody || is_thread_dead(holder);
+}
+
+bool Lease::is_mine() const {
+  return (word_.load(std::memory_order_relaxed) & ~kWaiters) == thread_name();
+}
+
+void Lease::abandon() {
+  if ((word_.exchange(kNobody, std::memory_order_release) & kWaiters) != 0) futex_wake_one(&word_);
+}
+
 Lease::Outcome Lease::try_acquire() {
-  const uint32_t me = thread_id();
-  uint32_t seen = 0;
+  const uint64_t me = thread_name();
+  uint64_t seen = 0;
   if (word_.compare_exchange_strong(seen, me, std::memory_order_acquire)) return Outcome::kAcquired;
   return (seen & ~kWaiters) == me ? Outcome::kHeldByMe : Outcome::kBusy;
 }
 
-Lease::Outcome Lease::take_from_dead(uint32_t seen) {
+Lease::Outcome Lease::take_from_dead(uint64_t seen) {
   // Whoever wins keeps the waiters bit, so that the next release wakes the other waiters.
-  if (word_.compare_exchange_strong(seen, thread_id() | kWaiters, std::memory_order_acquire))
+  if (word_.compare_exchange_strong(seen, thread_name() | kWaiters, std::memory_order_acquire))
     return Outcome::kInherited;
   return Outcome::kBusy;
+}
+
+Lease::Outcome Lease::try_take_over() {
+  const Outcome out = try_acquire();
+  if (out != Outcome::kBusy) return out;
+  const uint64_t seen = word_.load(std::memory_order_relaxed);
+  return seen != 0 && is_gone(seen & ~kWaiters) ? take_from_dead(seen) : Outcome::kBusy;
 }
 
 Lease::Outcome Lease::acquire(Time deadline) {
   const int saved_errno = errno;
   Outcome out = try_acquire();
   if (out != Outcome::kBusy) return out;
-  const uint32_t me = thread_id();
+  const uint64_t me = thread_name();
   for (;;) {
-    uint32_t seen = word_.load(std::memory_order_relaxed);
+    uint64_t seen = word_.load(std::memory_order_relaxed);
     // Once a thread has slept it must assume others sleep too, hence the waiters bit on its own
     // hold.
     if (seen == 0) {
@@ -70,7 +91,7 @@ Lease::Outcome Lease::acquire(Time deadline) {
     }
     const int r = futex_wait(&word_, seen | kWaiters, std::min(left, kLivenessCheck));
     if (r != 0 && errno == EINTR) return Outcome::kInterrupted;
-    if (r != 0 && errno == ETIMEDOUT && !is_thread_alive(seen & ~kWaiters)) {
+    if (r != 0 && errno == ETIMEDOUT && is_gone(seen & ~kWaiters)) {
       out = take_from_dead(seen | kWaiters);
       if (out == Outcome::kInherited) {
         errno = saved_errno;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A lock for state in memory that several processes share. Unlike a mutex it may be held while the
 // holder sleeps in the kernel, so callers who must not block ask try_acquire() and the others bound
-// their wait; and a holder that died is noticed, because the state it left may be half-written.
+// their wait; and a holder that died is noticed (base/process.h), because the state it left may be
+// half-written.
 #ifndef DDPSOCK_BASE_LEASE_H_
 #define DDPSOCK_BASE_LEASE_H_
 
@@ -35,19 +36,29 @@ class Lease {
   // kInterrupted on any signal.
   Outcome acquire(Time deadline);
 
+  // As try_acquire(), but where it is busy asks at once whether the holder lives.
+  Outcome try_take_over();
+
   // REQUIRES: held by the calling thread. One exchange; wakes one waiter if there are any.
   void release();
 
+  // REQUIRES: held by the calling thread, which will never release it. As if it had died.
+  void abandon();
+
+  bool is_mine() const;
   bool is_held() const { return word_.load(std::memory_order_relaxed) != 0; }
 
  private:
-  Outcome take_from_dead(uint32_t seen);
+  static bool is_gone(uint64_t holder);
+  Outcome take_from_dead(uint64_t seen);
 
-  // 0: free. Otherwise the holder's thread id; kWaiters set when somebody sleeps on the word.
-  static constexpr uint32_t kWaiters = 0x8000'0000;
-  std::atomic<uint32_t> word_{0};
+  // 0: free. Otherwise the holder's thread_name(); kWaiters, in the half that futexes look at, set
+  // when somebody sleeps on the word.
+  static constexpr uint64_t kWaiters = 0x8000'0000;
+  static constexpr uint64_t kNobody = ~uint64_t{0} & ~kWaiters;
+  std::atomic<uint64_t> word_{0};
 };
-static_assert(sizeof(Lease) == 4);
+static_assert(sizeof(Lease) == 8);
 
 }  // namespace ddpsock::base
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "base/process.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -11,16 +13,18 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
-// Reads 0 in a fresh child; everything else about it is ordinary private memory.
-std::atomic<std::atomic<uint32_t>*> generation_page{nullptr};
 // Copied, not wiped, by fork: a child learns from it which number its parent had.
 std::atomic<uint32_t> last_generation{0};
 
-struct ThreadIdentity {
-  uint32_t generation;
-  uint32_t tid;
-};
-__attribute__((tls_model("initial-exec"))) thread_local constinit ThreadIdentity identity{0, 0};
+std::atomic<uint32_t (*)()> process_namer{nullptr};
+std::atomic<bool (*)(uint32_t, uint32_t)> judge{nullptr};
+
+}  // namespace
+
+namespace detail {
+
+constinit std::atomic<std::atomic<uint32_t>*> generation_page{nullptr};
+[[gnu::tls_model("initial-exec")]] thread_local constinit ThreadIdentity identity{};
 
 uint32_t enter_generation(std::atomic<uint32_t>& page) {
   const uint32_t next = last_generation.load(std::memory_order_relaxed) + 1;
@@ -30,7 +34,24 @@ uint32_t enter_generation(std::atomic<uint32_t>& page) {
   return next;
 }
 
-}  // namespace
+uint32_t learn_thread_id(uint32_t generation) {
+  identity.tid = static_cast<uint32_t>(gettid());
+  identity.generation = generation;
+  return identity.tid;
+}
+
+uint64_t learn_thread_name(uint32_t generation) {
+  const auto namer = process_namer.load(std::memory_order_acquire);
+  const uint64_t name = uint64_t{namer != nullptr ? namer() : 0} << 32 | thread_id();
+  if (namer == nullptr) return name;
+  identity.name = name;
+  identity.named_generation = generation;
+  return name;
+}
+
+}  // namespace detail
+
+using detail::generation_page;
 
 bool process_init() {
   if (generation_page.load(std::memory_order_acquire) != nullptr) return true;
@@ -46,17 +67,24 @@ bool process_init() {
   return true;
 }
 
-uint32_t process_generation() {
-  std::atomic<uint32_t>* page = generation_page.load(std::memory_order_acquire);
-  if (page == nullptr) return 1;
-  const uint32_t g = page->load(std::memory_order_acquire);
-  return g != 0 ? g : enter_generation(*page);
+void set_process_namer(uint32_t (*namer)()) {
+  process_namer.store(namer, std::memory_order_release);
 }
 
-uint32_t thread_id() {
-  const uint32_t g = process_generation();
-  if (identity.generation != g) identity = {g, static_cast<uint32_t>(gettid())};
-  return identity.tid;
+void set_judge_of_processes(bool (*is_dead)(uint32_t name, uint32_t thread)) {
+  judge.store(is_dead, std::memory_order_release);
+}
+
+bool is_thread_dead(uint64_t name) {
+  const int saved_errno = errno;
+  const auto process = static_cast<uint32_t>(name >> 32);
+  const auto thread = static_cast<uint32_t>(name);
+  const auto ask = judge.load(std::memory_order_acquire);
+  const bool is_dead = ask != nullptr && process != 0
+                           ? ask(process, thread)
+                           : kill(static_cast<pid_t>(thread), 0) != 0 && errno == ESRCH;
+  errno = saved_errno;
+  return is_dead;
 }
 
 }  // namespace ddpsock::base

@@ -15,12 +15,14 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/result.h"
+#include "base/wake.h"
 
 namespace ddpsock::engine {
 
@@ -43,7 +45,10 @@ enum class Peer : uint8_t {
   kProved,  // known to be in DDPMODE on this very connection: start-up frames travel with the first
             // FPDU
   kRequired,  // a rule says so; a peer that turns out not to speak MPA is an error (EPROTO)
-  kUnknown,   // responder only: the first bytes decide; writing first makes the connection plain
+  // Responder only: the first bytes decide. Until then every call does what it does on plain TCP:
+  // one that must not wait, or writes, makes the connection plain unless a whole Request is there.
+  kUnknown,
+  kPlain,  // they have decided so; not to open a stream with
 };
 
 struct StreamAttr {
@@ -61,8 +66,20 @@ struct StreamAttr {
 enum class StreamState : uint8_t {
   kStarting,  // start-up frames not yet exchanged in both directions
   kOpen,      // DDPMODE in both directions
+  kTurning,   // returning to plain TCP: one direction is, or bytes read before are still to deliver
   kPlain,   // decided: plain TCP. The caller drops the Stream and passes calls through from now on
   kFailed,  // ended by a protocol error or the peer's Terminate; `failure` says which
+};
+
+// How far a connection has come on its way back to plain TCP.
+struct PlainReturn {
+  enum class State : uint8_t {
+    kPlain,    // it is: nothing of this stream lies outside the kernel, at either end
+    kPending,  // the peer has yet to answer, or another call to end
+    kRefused,  // not possible, or not now
+  };
+  State state;
+  const char* why;  // static text, unless kPlain
 };
 
 // A snapshot for DDP_STATUS, logs and statistics.
@@ -89,6 +106,7 @@ struct Glance {
   bool is_wire_in_use = false;    // or, some of them, as FPDUs, of which this says nothing
   bool has_bytes = false;         // some are there
   bool has_room = false;          // and there is room for such bytes the other way
+  bool may_have_ended = false;    // the peer's FIN, of which this says nothing else, may be there
   uint64_t position = 0;          // changes with each that comes
   uint32_t peer_cpu = 0;          // where the peer last ran, plus 1; 0 if not known
 };
@@ -101,6 +119,7 @@ struct Glance {
 // SO_SNDTIMEO are honoured) and are cancellation points where TCP's are. errno is left alone;
 // SIGPIPE is raised as by TCP unless MSG_NOSIGNAL is given. A call returning Io::fail(EPROTOTYPE)
 // with state kPlain means: nothing was consumed or sent; repeat the call on the plain socket.
+// EBADF: the number was closed, or became another's while the call slept, and was left alone.
 class Stream {
  public:
   // Sends up to the whole of `from`. Flags: MSG_DONTWAIT, MSG_NOSIGNAL, MSG_MORE; others
@@ -133,8 +152,32 @@ class Stream {
   virtual Io on_connected(int fd, bool wait) = 0;
 
   // The last descriptor of this process is about to be closed. Gives the stream up; after it the
-  // Stream must not be used by this process. Sends nothing. Call it before the kernel's close.
+  // Stream must not be used by this process. Sends the rest of an FPDU that the kernel has cut, and
+  // answers words of the peer's that lie unread and are not the stream's; no bytes of the
+  // program's. Call it before the kernel's close; with -1 where that has come first, or where the
+  // number may be another's by now.
   virtual void release(int fd) = 0;
+
+  // This process is about to end, and its end closes `fd`. Does what must be done before that if no
+  // other process holds the connection, and gives nothing up: whatever still runs may go on using
+  // the stream. Never waits for a call; async-signal-safe.
+  virtual void before_exit(int /*fd*/) {}
+
+  // Is `fd` this connection? Asks the kernel where a call of this process has slept since it was
+  // asked last, once in a few ms, and says yes else.
+  bool is_behind(int fd) {
+    const int64_t now = base::last_wake();
+    if (compared_at_.load(std::memory_order_relaxed) == now) [[likely]]
+      return true;
+    if (!is_same_socket(fd)) return false;
+    compared_at_.store(now, std::memory_order_relaxed);
+    return true;
+  }
+
+  // A descriptor of the stream is about to be closed, and StreamEngine::Naming denies it by now:
+  // returns when no call of this process is between two system calls on it. Calls that sleep are
+  // not waited for; they look when they wake.
+  virtual void await_calls() {}
 
   virtual Glance glance() const = 0;
 
@@ -148,6 +191,21 @@ class Stream {
   // From now on all bytes travel in the kernel, for good: a program is about to be executed that
   // shall find them there. Bytes that lie in shared memory are moved to where it will find them.
   virtual void leave_memory(int fd) = 0;
+
+  // Takes the connection back to plain TCP, at both ends and in band, so that the descriptor may go
+  // where no library serves it. One step that never waits: while it says kPending, call it again
+  // when something may have come. Giving up changes nothing for the program, but the connection may
+  // turn plain later. Async-signal-safe. Unlike after other calls EPROTOTYPE is not to be awaited:
+  // kPlain says that the state is.
+  virtual PlainReturn return_to_plain(int /*fd*/) {
+    return {PlainReturn::State::kRefused, "the engine cannot"};
+  }
+
+  // What the kernel has to say of the socket (SO_ERROR), as the program shall hear it: a reset that
+  // an octet of the engine's own brought, and that destroyed nothing, is an end.
+  virtual int judge_error(int error) { return error; }
+  // The program has set SO_LINGER: its close shall be a reset, or not.
+  virtual void note_linger(bool /*is_resetting*/) {}
 
   // TCP_NODELAY and TCP_CORK where the engine's own messages must get past them: true if the stream
   // keeps the program's value in the kernel's place.
@@ -183,11 +241,20 @@ class Stream {
 
  protected:
   ~Stream() = default;
+
+ private:
+  virtual bool is_same_socket(int /*fd*/) const { return true; }
+
+  std::atomic<int64_t> compared_at_{base::last_wake()};
 };
 
 // An engine that has inline streams.
 class StreamEngine {
  public:
+  // Does `fd` name `stream` still, as far as the calls know that this process has made?
+  using Naming = bool (*)(int fd, const Stream& stream);
+  virtual void set_naming(Naming /*naming*/) {}
+
   // The program has an epoll set, which may tell it of edges. Cheap.
   virtual void note_edges() = 0;
 

@@ -3,13 +3,14 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <span>
+
+#include "base/kernel_call.h"
 
 namespace ddpsock::shim {
 namespace {
@@ -35,7 +36,7 @@ Address from_v6(const in6_addr& v6) {
 std::optional<Address> ask_name(long number, int fd) {
   sockaddr_storage name;
   socklen_t length = sizeof name;
-  if (syscall(number, fd, &name, &length) != 0) return std::nullopt;
+  if (base::kernel_call(number, fd, &name, &length) != 0) return std::nullopt;
   return read_address(reinterpret_cast<const sockaddr*>(&name), length);
 }
 

@@ -15,24 +15,6 @@
 namespace ddpsock::shim {
 namespace {
 
-enum class Tcp : uint8_t { kConnecting, kEstablished, kFailed };
-
-// TCP_INFO and not getpeername(): that one also succeeds once the peer has closed again.
-Tcp tcp_state(int fd) {
-  tcp_info info{};
-  socklen_t length = sizeof(info);
-  if (real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return Tcp::kFailed;
-  switch (info.tcpi_state) {
-    case TCP_SYN_SENT:
-    case TCP_SYN_RECV:
-      return Tcp::kConnecting;
-    case TCP_CLOSE:
-      return Tcp::kFailed;
-    default:
-      return Tcp::kEstablished;
-  }
-}
-
 // What the environment says, one bit each.
 enum Setting : uint8_t { kRead = 1, kStartStrict = 2, kMayShareMemory = 4 };
 
@@ -83,6 +65,7 @@ bool wait_for_completion(const SocketUse& use) {
 }
 
 void give_up_connect(Socket& socket, int fd) {
+  give_up_connecting(fd);
   drop_dead_stream(socket, fd);
   socket.phase.store(Phase::kIdle, std::memory_order_release);
 }
@@ -109,6 +92,22 @@ int ask_last_word(Socket& socket, int fd, bool wait) {
 }
 
 }  // namespace
+
+// TCP_INFO and not getpeername(): that one also succeeds once the peer has closed again.
+Tcp tcp_state(int fd) {
+  tcp_info info{};
+  socklen_t length = sizeof(info);
+  if (real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return Tcp::kFailed;
+  switch (info.tcpi_state) {
+    case TCP_SYN_SENT:
+    case TCP_SYN_RECV:
+      return Tcp::kConnecting;
+    case TCP_CLOSE:
+      return Tcp::kFailed;
+    default:
+      return Tcp::kEstablished;
+  }
+}
 
 bool may_share_memory(const Socket& socket) {
   const EngineChoice choice = socket.engine.load(std::memory_order_relaxed);

@@ -17,6 +17,10 @@ bool is_tcp_socket(int fd);
 [[nodiscard]] bool open_stream(Socket& socket, int fd, engine::Role role, engine::Peer peer,
                                Phase phase);
 
+// What the kernel says of a connection of this program.
+enum class Tcp : uint8_t { kConnecting, kEstablished, kFailed };
+Tcp tcp_state(int fd);
+
 // Whether the connection may lie in shared memory, as far as program and environment are concerned.
 bool may_share_memory(const Socket& socket);
 

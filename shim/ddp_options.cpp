@@ -124,7 +124,7 @@ int set_wish(int fd, Wish wish) {
   const bool was_registered = use.phase() == Phase::kListening && before != Wish::kOff;
   use->phase.store(Phase::kListening, std::memory_order_release);
   if (was_registered) forget_listener(fd);
-  if (wish != Wish::kOff) after_listen(fd, wish);
+  if (wish != Wish::kOff) register_listener(fd, wish, Opened::kHere);
   return 0;
 }
 

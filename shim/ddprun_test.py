@@ -159,7 +159,8 @@ class DdprunTest(unittest.TestCase):
                          f"program   {shutil.which('sh')}: covered\n"
                          f"rule      {rules}:1: require, without CRC if the peer agrees\n"
                          "verdict   DDP; an error (EPROTO) for clients that do not speak it\n"
-                         "note      in DDPMODE it cannot be passed on by SCM_RIGHTS: EOPNOTSUPP\n")
+                         "note      passed to another program it returns to plain TCP; if it cannot, it is refused (EOPNOTSUPP), "
+                         "or reset if it was accepted and nothing was sent on it\n")
         self.assertIn("no rule matches; the default: prefer", ddprun(*ask, "--address", "11.1.1.1", "sh").stdout)
         self.assertEqual(ddprun("--explain", "sh").returncode, 125)
         self.assertEqual(ddprun(*ask, "--address", "localhost", "sh").returncode, 125)

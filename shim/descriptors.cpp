@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "shim/calls.h"
+#include "shim/memory_watch.h"
 #include "shim/real.h"
 #include "shim/stdio_files.h"
 #include "shim/stream_call.h"
@@ -33,6 +34,8 @@ void duplicated(int from, int to) {
   const Hint hint = hint_of(from);
   set_hint(to, hint.origin, hint.reason);
   drop_stale_fd(to);
+  WatchedSet::share(from);
+  WatchedSet::share(to);
   if (!is_ours(from) && may_still_be_chosen(from)) enter_fd(from);
   if (is_ours(from)) share_fd(from, to);
   cover_standard_file(to);

@@ -3,33 +3,34 @@
 
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <optional>
 
+#include "base/kernel_call.h"
 #include "shim/inet_diag.h"
 #include "shim/registry.h"
+#include "shim/spare_descriptor.h"
 
 namespace ddpsock::shim {
 namespace {
 
 constexpr int kSoBindToIfindex = 62;   // SO_BINDTOIFINDEX, Linux 5.0
 constexpr int kLoopbackInterface = 1;  // of every network namespace (LOOPBACK_IFINDEX)
-constexpr int kMostDoubt = 100;        // looks, a millisecond apart, at a client that decides
-constexpr timespec kDoubtPause{0, 1'000'000};
+constexpr int kMostDoubt = 4;          // looks at another user's client that decides
 // An entry without addresses is of a connect() that is being made. Nobody takes that long.
 constexpr uint32_t kUnfinishedByDead = 10, kUnfinished = 3600;  // seconds
+constexpr uint32_t kListenSoon = 10;  // from a listener's registration to listen(2), seconds
 
 int int_option(int fd, int option) {
   int value = 0;
   socklen_t length = sizeof value;
-  return syscall(SYS_getsockopt, fd, SOL_SOCKET, option, &value, &length) == 0 ? value : 0;
+  return base::kernel_call(SYS_getsockopt, fd, SOL_SOCKET, option, &value, &length) == 0 ? value
+                                                                                         : 0;
 }
 
 uint32_t boot_seconds() {
@@ -83,17 +84,13 @@ bool is_here_and_routable(int fd, const Address& server) {
   return (device == 0 || device == kLoopbackInterface) && !is_link_local(server);
 }
 
-// Since when must a listener be registered to count? One that was withdrawn obeys those who asked
-// before.
-enum class Since : uint8_t { kNow, kEver };
-
-std::optional<Entry> registered(const KernelSocket& listener, uint64_t netns, Since since,
-                                Talk talk) {
+// Those that take new clients: neither withdrawn nor gone to where the library is not.
+std::optional<Entry> registered(const KernelSocket& listener, uint64_t netns, Talk talk) {
   const Lookup found =
       look_up(listener.uid, {.netns = netns, .cookie = marked(listener.cookie, talk)});
   if (found.outcome != Lookup::Outcome::kFound || found.entry.kind != Kind::kListener)
     return std::nullopt;
-  if (since == Since::kNow && found.entry.is_retired) return std::nullopt;
+  if (found.entry.is_retired || found.entry.escaped.is_any()) return std::nullopt;
   return found.entry;
 }
 
@@ -102,7 +99,6 @@ std::optional<Entry> registered(const KernelSocket& listener, uint64_t netns, Si
 struct ListenerCensus {
   const Address& server;
   uint64_t netns;
-  Since since;
   Talk talk;
   bool is_any_exact_unbound = false, is_any_exact = false, is_any_wildcard = false;
   bool is_exact_unregistered = false, is_wildcard_unregistered = false;
@@ -112,7 +108,7 @@ struct ListenerCensus {
     const bool is_wildcard = s.local.is_wildcard() &&
                              (server.is_v4() ? s.local.is_v4() || !s.is_v6_only : !s.local.is_v4());
     if (!is_exact && !is_wildcard) return;
-    const bool is_missing = !registered(s, netns, since, talk);
+    const bool is_missing = !registered(s, netns, talk);
     (is_exact ? is_any_exact : is_any_wildcard) = true;
     (is_exact ? is_exact_unregistered : is_wildcard_unregistered) |= is_missing;
     is_any_exact_unbound |= is_exact && !s.is_bound_to_device();
@@ -126,8 +122,8 @@ struct ListenerCensus {
   }
 };
 
-Listening take_census(InetDiag& diag, const Address& server, Since since, Talk talk) {
-  ListenerCensus census{.server = server, .netns = diag.netns(), .since = since, .talk = talk};
+Listening take_census(InetDiag& diag, const Address& server, Talk talk) {
+  ListenerCensus census{.server = server, .netns = diag.netns(), .talk = talk};
   const auto count = [](void* context, const KernelSocket& s) {
     static_cast<ListenerCensus*>(context)->count(s);
   };
@@ -135,16 +131,16 @@ Listening take_census(InetDiag& diag, const Address& server, Since since, Talk t
   return census.verdict();
 }
 
-Listening judge_listening(InetDiag& diag, const Address& server, Since since, Talk talk) {
+Listening judge_listening(InetDiag& diag, const Address& server, Talk talk) {
   const auto listener = diag.find_listener(server);
   if (!listener) return listener.error() == Errno{ENOENT} ? Listening::kNone : Listening::kUnknown;
-  const auto entry = registered(*listener, diag.netns(), since, talk);
+  const auto entry = registered(*listener, diag.netns(), talk);
   if (!entry) return Listening::kUnregistered;
-  return entry->is_alone ? Listening::kRegistered : take_census(diag, server, since, talk);
+  return entry->is_alone ? Listening::kRegistered : take_census(diag, server, talk);
 }
 
 bool is_process_dead(uint32_t pid) {
-  return syscall(SYS_kill, static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
+  return base::kernel_call(SYS_kill, static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
 }
 
 bool is_unfinished_for_good(const Entry& entry) {
@@ -166,6 +162,7 @@ bool is_entry_gone(void* context, const Entry& entry) {
     const auto found = diag.find_connection(entry.local, entry.remote);
     return found ? found->cookie != unmarked(entry.key.cookie) : found.error() == Errno{ENOENT};
   }
+  if (!entry.has_listened && boot_seconds() - entry.made_at <= kListenSoon) return false;
   CookieSearch search{unmarked(entry.key.cookie)};
   const auto compare = [](void* to, const KernelSocket& s) {
     auto* wanted = static_cast<CookieSearch*>(to);
@@ -194,11 +191,16 @@ void forget(int fd, Talk talk) {
   if (registry) registry->withdraw(key_of(fd, talk));
 }
 
-// A client that doubts says within moments what it decided; one that died doubting sends nothing.
+// Of a client that doubts: who uses the entry up decides for both. That of another user cannot be
+// used up, only looked at a little while longer, as accept waits for nobody.
 Lookup look_up_decided(uid_t owner, const SocketKey& key) {
   Lookup found = look_up(owner, key);
   for (int i = 0; i < kMostDoubt && found.entry.is_doubtful; ++i) {
-    syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &kDoubtPause, nullptr);
+    auto registry = own_registry(owner);
+    if (registry && registry->withdraw(key)) {
+      found.entry.is_doubtful = false;
+      return found;
+    }
     found = look_up(owner, key);
   }
   if (found.entry.is_doubtful) return {Lookup::Outcome::kOutOfSight};
@@ -215,12 +217,26 @@ struct Peering {
   Result<KernelSocket> find(InetDiag& diag) const { return diag.find_connection(remote, local); }
 };
 
-// A connection waiting to be accepted is its listener's, and dies with it. So if the listeners
-// there are not registered now, somebody took the port over between our question and the connect.
-// One that was accepted already was taken from those we asked about: nothing else had the time.
-bool is_taken_over(InetDiag& diag, const KernelSocket& peer, const Address& server) {
-  return !peer.has_inode &&
-         judge_listening(diag, server, Since::kEver, Talk::kStream) == Listening::kUnregistered;
+// Will a process with the library have the connection to `server`? Accepted already, it was taken
+// from the listeners that we asked about: nothing else had the time. Waiting to be accepted, it is
+// its listener's, and dies with it: if the listeners there are not registered now, somebody has
+// taken the port over since, or the listener has gone to where the library is not.
+bool is_in_good_hands(InetDiag& diag, const KernelSocket& peer, const Address& server) {
+  return peer.has_inode || judge_listening(diag, server, Talk::kStream) != Listening::kUnregistered;
+}
+
+// Takes the word back, if nobody has used it: then the other end obeys it. A client that is in
+// DDPMODE all the same says that it waits for the Reply.
+Confirmation take_back(RegistryTable& registry, const SocketKey& key, const Peering& peering,
+                       bool is_required) {
+  if (!is_required)
+    return registry.withdraw(key) ? Confirmation::kWithdrawn : Confirmation::kConfirmed;
+  auto entry = registry.find(key);
+  if (!entry) return Confirmation::kConfirmed;
+  entry->awaits_reply = true;
+  entry->local = peering.local;
+  entry->remote = peering.remote;
+  return registry.replace(*entry) ? Confirmation::kWithdrawn : Confirmation::kConfirmed;
 }
 
 }  // namespace
@@ -229,12 +245,13 @@ Listening find_listening(int fd, const Address& server, Talk talk) {
   InetDiag diag;
   if (!is_same_namespace(diag, key_of(fd))) return Listening::kUnknown;
   if (!is_here_and_routable(fd, server)) return Listening::kUnknown;
-  return judge_listening(diag, destination(server), Since::kNow, talk);
+  return judge_listening(diag, destination(server), talk);
 }
 
-Publication publish_client(int fd, bool wants_crc) {
+Publication publish_client(int fd, bool wants_crc, bool awaits_reply) {
   Entry entry;
   entry.kind = Kind::kConnection;
+  entry.awaits_reply = awaits_reply;
   entry.wants_crc = wants_crc;
   return publish(fd, entry, Talk::kStream);
 }
@@ -243,7 +260,7 @@ void forget_client(int fd) {
   forget(fd, Talk::kStream);
 }
 
-Confirmation confirm_client(int fd) {
+Confirmation confirm_client(int fd, bool is_required) {
   const SocketKey key = key_of(fd);
   const auto owner = owner_of(fd);
   const auto local = local_address(fd), remote = peer_address(fd);
@@ -255,37 +272,68 @@ Confirmation confirm_client(int fd) {
   const Peering peering{*local, *remote};
   const bool can_ask = is_same_namespace(diag, key);
   if (const auto peer = peering.find(diag); can_ask && peer) {
-    if (is_taken_over(diag, *peer, *remote)) {
-      registry->withdraw(key);
-      return Confirmation::kWithdrawn;
+    if (is_in_good_hands(diag, *peer, *remote)) {
+      registry->set_addresses(key, *local, *remote);
+      return Confirmation::kConfirmed;
     }
-    registry->set_addresses(key, *local, *remote);
-    return Confirmation::kConfirmed;
   } else if (!can_ask || peer.error() != Errno{ENOENT}) {
     // Both ends on one address of this host is as good as an answer.
     if (remote->is_loopback() || local->bytes == remote->bytes) return Confirmation::kConfirmed;
   }
-  // An accepting process that looks now waits for the decision; one that looked before has its
-  // socket in the table, where the second look finds it.
+  // An accepting process that looks now finds the doubt; one that looked before has its socket in
+  // the table, and accepted, where the second look finds it.
   if (!registry->set_doubtful(key, true)) return Confirmation::kConfirmed;
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (can_ask && peering.find(diag)) {
+  const auto peer = peering.find(diag);
+  if (can_ask && peer && is_in_good_hands(diag, *peer, *remote)) {
     registry->set_doubtful(key, false);
     return Confirmation::kConfirmed;
   }
-  registry->withdraw(key);
-  return Confirmation::kWithdrawn;
+  return take_back(*registry, key, peering, is_required);
 }
 
-void publish_listener(int fd, bool wants_crc, Talk talk) {
+namespace {
+
+std::optional<Entry> describe_listener(int fd, bool wants_crc) {
   const auto bound = local_address(fd);
-  if (!bound) return;
+  if (!bound) return std::nullopt;
   Entry entry;
   entry.kind = Kind::kListener;
   entry.wants_crc = wants_crc;
   entry.is_alone = int_option(fd, SO_REUSEPORT) == 0;
+  entry.has_listened = int_option(fd, SO_ACCEPTCONN) != 0;
   entry.local = *bound;
-  publish(fd, entry, talk);
+  return entry;
+}
+
+std::optional<Entry> published_listener(int fd) {
+  const auto owner = owner_of(fd);
+  const SocketKey key = key_of(fd);
+  if (!owner || !is_valid(key)) return std::nullopt;
+  const Lookup found = look_up(*owner, key);
+  if (found.outcome != Lookup::Outcome::kFound || found.entry.kind != Kind::kListener)
+    return std::nullopt;
+  return found.entry;
+}
+
+}  // namespace
+
+void publish_listener(int fd, bool wants_crc, Talk talk) {
+  if (const auto entry = describe_listener(fd, wants_crc)) publish(fd, *entry, talk);
+}
+
+void note_listened(int fd) {
+  const auto owner = owner_of(fd);
+  auto registry = owner ? mapped_registry(*owner) : std::nullopt;
+  if (registry) registry->set_listened(key_of(fd));
+}
+
+void adopt_listener(int fd, bool wants_crc) {
+  if (is_listener_published(fd)) return;
+  auto entry = describe_listener(fd, wants_crc);
+  if (!entry) return;
+  entry->is_adopted = true;
+  publish(fd, *entry, Talk::kStream);
 }
 
 void withdraw_listener(int fd, Talk talk) {
@@ -293,19 +341,51 @@ void withdraw_listener(int fd, Talk talk) {
   auto registry = owner ? mapped_registry(*owner) : std::nullopt;
   if (!registry) return;
   const auto entry = registry->find(key_of(fd, talk));
-  // A forked child that closes its copy does not speak for the parent.
-  if (!entry || entry->pid != static_cast<uint32_t>(getpid())) return;
+  if (!entry || entry->kind != Kind::kListener) return;
   Entry retired = *entry;
   retired.is_retired = true;
   registry->replace(retired);
 }
 
 bool is_listener_published(int fd) {
+  return published_listener(fd).has_value();
+}
+
+bool is_silence_proof(int listener) {
+  const auto entry = published_listener(listener);
+  return entry && !entry->is_adopted;
+}
+
+bool count_escaped(int fd, Escape how, int change) {
   const auto owner = owner_of(fd);
-  const SocketKey key = key_of(fd);
-  if (!owner || !is_valid(key)) return false;
-  const Lookup found = look_up(*owner, key);
-  return found.outcome == Lookup::Outcome::kFound && found.entry.kind == Kind::kListener;
+  auto registry = owner ? own_registry(*owner) : std::nullopt;
+  if (!registry) registry = owner ? mapped_registry(*owner) : std::nullopt;
+  if (!registry) return false;
+  bool is_known = false;
+  for (const Talk talk : {Talk::kStream, Talk::kMessages}) {
+    is_known |= registry->count_escaped(key_of(fd, talk), how, change);
+  }
+  return is_known;
+}
+
+void count_out_listeners_of(int fd) {
+  InetDiag diag;
+  const auto local = local_address(fd);
+  if (!local || !is_same_namespace(diag, key_of(fd))) return;
+  struct Accepted {
+    const Address& local;
+    uint64_t netns;
+  } accepted{*local, diag.netns()};
+  const auto count_out = [](void* context, const KernelSocket& s) {
+    const auto& from = *static_cast<Accepted*>(context);
+    if (s.local.bytes != from.local.bytes && !s.local.is_wildcard()) return;
+    auto registry = own_registry(s.uid);
+    const SocketKey key{from.netns, s.cookie};
+    const auto entry = registry ? registry->find(key) : std::nullopt;
+    if (entry && entry->kind == Kind::kListener && entry->escaped.gone == 0)
+      registry->count_escaped(key, Escape::kGone, 1);
+  };
+  static_cast<void>(diag.visit_listeners(*local, count_out, &accepted));
 }
 
 namespace {
@@ -315,10 +395,11 @@ struct Connecting {
   uid_t owner;
   SocketKey key;
 };
-std::optional<Connecting> find_connecting(int fd) {
+std::optional<Connecting> find_connecting(int fd, bool& lacks_descriptor) {
   const auto local = local_address(fd), remote = peer_address(fd);
   if (!local || !remote) return std::nullopt;
   InetDiag diag;
+  lacks_descriptor = diag.open_error() == EMFILE;
   const uint64_t netns = netns_cookie(fd);
   if (netns == 0 || diag.netns() != netns) return std::nullopt;
   const auto client = Peering{*local, *remote}.find(diag);
@@ -327,17 +408,35 @@ std::optional<Connecting> find_connecting(int fd) {
   return Connecting{client->uid, {.netns = netns, .cookie = client->cookie}};
 }
 
-}  // namespace
-
-Client find_client(int fd) {
-  const auto client = find_connecting(fd);
+Client ask_for_client(int fd, bool& lacks_descriptor) {
+  const auto client = find_connecting(fd, lacks_descriptor);
   if (!client) return Client::kUnknown;
   const Lookup found = look_up_decided(client->owner, client->key);
   if (found.outcome == Lookup::Outcome::kOutOfSight) return Client::kUnknown;
   if (found.outcome == Lookup::Outcome::kAbsent || found.entry.kind != Kind::kConnection)
     return Client::kUnpublished;
   if (auto registry = mapped_registry(client->owner)) registry->withdraw(client->key);
-  return Client::kPublished;
+  return found.entry.awaits_reply ? Client::kAwaiting : Client::kPublished;
+}
+
+struct ClientQuestion {
+  int fd;
+  bool lacks_descriptor = false;
+  Client answer = Client::kUnknown;
+};
+
+}  // namespace
+
+Client find_client(int fd) {
+  ClientQuestion question{fd};
+  const auto ask = [](void* context) {
+    auto& q = *static_cast<ClientQuestion*>(context);
+    q.answer = ask_for_client(q.fd, q.lacks_descriptor);
+  };
+  ask(&question);
+  // The client counts on an answer, and the accepted socket has taken the last descriptor.
+  if (question.lacks_descriptor) with_spare_descriptor(fd, ask, &question);
+  return question.answer;
 }
 
 SocketKey client_key(int fd) {
@@ -357,7 +456,8 @@ void forget_memory_client(int fd) {
 }
 
 std::optional<MemoryClient> find_memory_client(int fd) {
-  const auto client = find_connecting(fd);
+  bool lacks_descriptor = false;  // without shared memory there is the wire
+  const auto client = find_connecting(fd, lacks_descriptor);
   if (!client) return std::nullopt;
   const SocketKey key{client->key.netns, marked(client->key.cookie, Talk::kMessages)};
   const Lookup found = look_up(client->owner, key);

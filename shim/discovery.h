@@ -30,7 +30,8 @@ Listening find_listening(int fd, const Address& server, Talk talk);
 enum class Publication : uint8_t { kDone, kNoRegistry, kFull };
 
 // Says in the registry that `fd`, a client before connect(2), will be in DDPMODE.
-Publication publish_client(int fd, bool wants_crc);
+// `awaits_reply`: it goes in unproved, and will wait until the server's MPA Reply.
+Publication publish_client(int fd, bool wants_crc, bool awaits_reply);
 
 // Takes back what an earlier attempt with the same socket said. REQUIRES: not connected.
 void forget_client(int fd);
@@ -40,16 +41,35 @@ enum class Confirmation : uint8_t {
   kWithdrawn,  // it is not, and nobody can have found the publication
 };
 
-// After establishment of a published client.
-Confirmation confirm_client(int fd);
+// After establishment of a published client. One that is required is published all the same when it
+// is withdrawn, as one that awaits the Reply.
+Confirmation confirm_client(int fd, bool is_required);
 
-// Registers a listener; no word to the caller, as nothing depends on it.
+// Registers a listener, before the kernel's listen(2) makes it visible or after; no word to the
+// caller, as nothing depends on it. REQUIRES: bound.
 void publish_listener(int fd, bool wants_crc, Talk talk);
+// After listen(2), where the listener was registered before: from now on it is gone, for those who
+// need its slot, as soon as the kernel does not know it any more.
+void note_listened(int fd);
+// The same as publish_listener for one that came from elsewhere, unless it is known: what was said
+// of it stays.
+void adopt_listener(int fd, bool wants_crc);
 void withdraw_listener(int fd, Talk talk);
 bool is_listener_published(int fd);
+// What a listener's clients were told, they were told by this registry and no other: who has said
+// nothing is plain.
+bool is_silence_proof(int listener);
+
+// Copies of a listener escape to where the library is not, or (-1) have not escaped after all.
+// False if nobody was told of this listener.
+bool count_escaped(int fd, Escape how, int change);
+
+// The listeners from which `fd` was accepted, or may have been: as if a copy had escaped for good.
+void count_out_listeners_of(int fd);
 
 enum class Client : uint8_t {
   kPublished,    // it is in DDPMODE
+  kAwaiting,     // the same, and it waits for the Reply
   kUnpublished,  // it is on this host and said nothing: it is plain
   kUnknown,      // another host's, gone already, or nobody can be asked
 };

@@ -2,10 +2,15 @@
 // The epoll family: the kernel's, corrected where readiness.h says and epoll_watch.h knows how.
 #include <errno.h>
 
+#include <algorithm>
+#include <array>
+
 #include "base/effort.h"
+#include "base/wake.h"
 #include "shim/calls.h"
 #include "shim/epoll_watch.h"
 #include "shim/fd_table.h"
+#include "shim/memory_look.h"
 #include "shim/memory_watch.h"
 #include "shim/readiness.h"
 #include "shim/real.h"
@@ -19,11 +24,10 @@ constexpr uint32_t kEnded = EPOLLERR | EPOLLHUP;
 
 int created(int set) {
   engine::user_stream_engine().note_edges();
-  if (set >= 0 && is_any_ours()) {
-    drop_stale_fd(set);
-    if (is_any_watched()) forget_watches_in(set);
-    WatchedSet::forget_set(set);
-  }
+  if (set < 0) return set;
+  drop_stale_fd(set);
+  if (is_any_watched()) forget_watches_in(set);
+  WatchedSet::note_created(set);
   return set;
 }
 
@@ -36,7 +40,7 @@ int keep_true(int set, epoll_event* events, int count) {
                                (events[i].events & kEnded) == 0;
       if (!is_report_true(watched.fd, is_readable)) events[i].events &= ~kReadable;
       // A connection that is complete now, or a socket made non-blocking since.
-      if (!needs_correction(watched.fd, true)) forget_watch(set, watched.fd);
+      if (!needs_watch(watched.fd, watched.may_withdraw)) forget_watch(set, watched.fd);
     }
     if (events[i].events != 0) events[kept++] = events[i];
   }
@@ -53,25 +57,108 @@ int wait_corrected(int set, epoll_event* events, const PollDeadline& deadline, W
   }
 }
 
-// Streams in shared memory first, without a system call; the kernel now and then all the same, and
-// when there is nothing.
+// Adds one answer of the kernel's: what is in `events` already is not added again.
+int absorb(epoll_event* events, int count, const epoll_event* answer, int got) {
+  const int before = count;
+  for (int i = 0; i < got; ++i) {
+    const uint64_t data = answer[i].data.u64;
+    const auto is_same = [=](const epoll_event& e) { return e.data.u64 == data; };
+    // Two descriptors may have the same data.
+    auto nth = std::count_if(answer, answer + i, is_same);
+    epoll_event* same = std::find_if(events, events + before, is_same);
+    for (; nth > 0 && same != events + before; --nth)
+      same = std::find_if(same + 1, events + before, is_same);
+    if (same != events + before) {
+      same->events |= answer[i].events;
+    } else {
+      events[count++] = answer[i];
+    }
+  }
+  return count;
+}
+
+// Asks the kernel again, without waiting; a few times where bells took the place of others.
+template <typename Wait>
+int ask_again(WatchedSet& watched, epoll_event* events, int count, int room, Wait wait) {
+  constexpr int kMostTimes = 8;
+  std::array<epoll_event, 64> answer;
+  for (int time = 0; time < kMostTimes; ++time) {
+    const int most = std::min(room - count, static_cast<int>(answer.size()));
+    if (most <= 0) break;
+    const int got = wait(answer.data(), most, PollDeadline::after_ms(0));
+    if (got <= 0) break;
+    count = absorb(events, count, answer.data(), watched.without_bells(answer.data(), got));
+    if (got < most) break;
+  }
+  return count;
+}
+
+// Adds to `count` events of the kernel's what is ready in memory, and so on, until nothing is left
+// out that was ready before something that is reported.
+template <typename Wait>
+int report(WatchedSet& watched, MemoryLook& look, epoll_event* events, int count, int room,
+           Wait wait) {
+  look.know({events, static_cast<size_t>(count)});
+  if (count > 0) look.find();
+  // An event of the kernel's may have been an old bell's, and true only since.
+  for (bool is_first = true; is_first || look.find(); is_first = false) {
+    const bool is_due = is_first && count == 0 && watched.is_kernel_due();
+    if (!is_due && !watched.may_others_be_ready(look.wires())) break;
+    WatchedSet::tell_kernel();
+    // Where there is not enough room for all, its answer goes first: it gives each a turn.
+    const int before = count;
+    count = ask_again(watched, events, count, room, wait);
+    if (is_due) watched.note_kernel_asked();
+    if (count == before) break;
+    look.know({events, static_cast<size_t>(count)});
+  }
+  return look.put(events, count, room);
+}
+
+// Streams in shared memory first, without a system call; the kernel when it may know of something
+// that was ready before, now and then all the same, and when there is nothing.
 template <typename Wait>
 int wait_beside_memory(WatchedSet& watched, epoll_event* events, int room,
                        const PollDeadline& deadline, Wait wait) {
-  const PollDeadline now = PollDeadline::after_ms(0);
   const WatchedSet::Inside inside(watched);
   for (;;) {
     const bool may_sleep = !deadline.is_over();
-    const int own = watched.collect(events, room, may_sleep);
-    if (own == room || (own > 0 && !watched.is_kernel_due())) return own;
-    if (own == 0 && may_sleep && !watched.settle()) continue;
+    {
+      MemoryLook look(watched);
+      if (look.find() || (may_sleep && look.spin() && look.find()))
+        if (const int all = report(watched, look, events, 0, room, wait); all > 0) return all;
+    }
+    if (may_sleep && !watched.settle()) continue;
     WatchedSet::tell_kernel();
-    if (own == 0 && may_sleep) ++base::effort.waits;
-    const int answer = wait(events + own, room - own, own > 0 ? now : deadline);
-    if (answer < 0) return own > 0 ? own : answer;
-    const int all = watched.merge(events, own, events + own, answer);
-    if (own > 0) watched.note_kernel_asked();
-    if (all > 0 || deadline.is_over()) return all;
+    if (may_sleep) ++base::effort.waits;
+    int all = wait(events, room, deadline);
+    if (all < 0) return all;
+    all = watched.without_bells(events, all);
+    if (all > 0) {
+      MemoryLook look(watched);
+      return report(watched, look, events, all, room, wait);
+    }
+    if (deadline.is_over()) return 0;
+  }
+}
+
+// The kernel's order: whatever is in memory has a bell there.
+template <typename Wait>
+int wait_in_kernel(WatchedSet& watched, epoll_event* events, int room, const PollDeadline& deadline,
+                   Wait wait) {
+  constexpr int kMostStale = 8;
+  const WatchedSet::Inside inside(watched);
+  watched.settle();
+  WatchedSet::tell_kernel();
+  for (int stale = 0;; ++stale) {
+    ++base::effort.waits;
+    const int got = wait(events, room, deadline);
+    if (got <= 0) return got;
+    int all = watched.without_bells(events, got);
+    if (all > 0 && all < got) all = ask_again(watched, events, all, room, wait);
+    // Where it was only for bells the kernel is asked again in any case: it forgets then that
+    // these were ready, and who is so next gets its place behind the others.
+    if (all > 0 || (deadline.is_over() && stale == kMostStale)) return all;
   }
 }
 
@@ -86,8 +173,15 @@ int wait_on(int set, epoll_event* events, int room, const PollDeadline& deadline
   };
   WatchedSet* watched = room > 0 ? WatchedSet::find(set) : nullptr;
   if (watched == nullptr) WatchedSet::tell_kernel();
-  return watched != nullptr ? wait_beside_memory(*watched, events, room, deadline, corrected)
-                            : corrected(events, room, deadline);
+  if (watched == nullptr) return corrected(events, room, deadline);
+  return watched->is_for_kernel(room)
+             ? wait_in_kernel(*watched, events, room, deadline, corrected)
+             : wait_beside_memory(*watched, events, room, deadline, corrected);
+}
+
+// An edge that is swallowed would not come again.
+bool may_withdraw(uint32_t events) {
+  return (events & kReadable) != 0 && (events & (EPOLLET | EPOLLONESHOT)) == 0;
 }
 
 bool is_kernels_alone() {
@@ -109,14 +203,19 @@ int own_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
       WatchedSet::defer(set, operation, fd, event))
     return 0;
   const int result = real.epoll_ctl(set, operation, fd, event);
-  if (result != 0 || !is_ours(fd)) return result;
+  if (result != 0) return result;
+  if (!is_ours(fd)) {
+    WatchedSet::share(fd);  // if it is a set: who holds it relies on the kernel
+    if (is_any_set_watched()) WatchedSet::note_other(set, operation, fd, event);
+    return result;
+  }
   engine::user_stream_engine().note_edges();  // also of sets that this process has inherited
   if (operation != EPOLL_CTL_DEL) {
     WatchedSet::watch(set, fd, *event);
   } else if (is_any_set_watched()) {
     WatchedSet::unwatch(set, fd);
   }
-  if (operation != EPOLL_CTL_DEL && needs_correction(fd, (event->events & kReadable) != 0)) {
+  if (operation != EPOLL_CTL_DEL && needs_watch(fd, may_withdraw(event->events))) {
     set_watch(set, fd, *event);
   } else if (is_any_watched()) {
     forget_watch(set, fd);
@@ -125,31 +224,40 @@ int own_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
 }
 
 int own_epoll_wait(int set, epoll_event* events, int room, int timeout_ms) {
-  if (is_kernels_alone()) [[likely]]
+  if (!is_any_ours()) [[likely]]
     return real.epoll_wait(set, events, room, timeout_ms);
+  if (is_kernels_alone())
+    return base::woken(real.epoll_wait(set, events, room, timeout_ms), timeout_ms != 0);
   return wait_on(set, events, room, PollDeadline::after_ms(timeout_ms),
                  [=](epoll_event* at, int space, const PollDeadline& deadline) {
-                   return real.epoll_wait(set, at, space, deadline.left_ms());
+                   const int left = deadline.left_ms();
+                   return base::woken(real.epoll_wait(set, at, space, left), left != 0);
                  });
 }
 
 int own_epoll_pwait(int set, epoll_event* events, int room, int timeout_ms, const sigset_t* mask) {
-  if (is_kernels_alone()) [[likely]]
+  if (!is_any_ours()) [[likely]]
     return real.epoll_pwait(set, events, room, timeout_ms, mask);
+  if (is_kernels_alone())
+    return base::woken(real.epoll_pwait(set, events, room, timeout_ms, mask), timeout_ms != 0);
   return wait_on(set, events, room, PollDeadline::after_ms(timeout_ms),
                  [=](epoll_event* at, int space, const PollDeadline& deadline) {
-                   return real.epoll_pwait(set, at, space, deadline.left_ms(), mask);
+                   const int left = deadline.left_ms();
+                   return base::woken(real.epoll_pwait(set, at, space, left, mask), left != 0);
                  });
 }
 
 int own_epoll_pwait2(int set, epoll_event* events, int room, const timespec* timeout,
                      const sigset_t* mask) {
-  if (is_kernels_alone()) [[likely]]
+  if (!is_any_ours()) [[likely]]
     return real.epoll_pwait2(set, events, room, timeout, mask);
   return wait_on(set, events, room, PollDeadline::after(timeout),
                  [=](epoll_event* at, int space, const PollDeadline& deadline) {
-                   timespec left;
-                   return real.epoll_pwait2(set, at, space, deadline.left(left), mask);
+                   timespec rest;
+                   const timespec* left = deadline.left(rest);
+                   const bool may_sleep =
+                       left == nullptr || left->tv_sec != 0 || left->tv_nsec != 0;
+                   return base::woken(real.epoll_pwait2(set, at, space, left, mask), may_sleep);
                  });
 }
 

@@ -54,8 +54,8 @@ void raise_end(unsigned place) {
 void set_watch(int set, int fd, const epoll_event& event) {
   forget_watch(set, fd);
   for (unsigned i = 0; i < kMaxWatches; ++i) {
-    uint64_t free = 0;
-    if (!watches[i].key.compare_exchange_strong(free, kClaimed)) continue;
+    uint64_t free = watches[i].key.load(std::memory_order_relaxed);
+    if (free != 0 || !watches[i].key.compare_exchange_strong(free, kClaimed)) continue;
     watches[i].data.store(event.data.u64, std::memory_order_relaxed);
     watches[i].may_withdraw.store((event.events & (EPOLLET | EPOLLONESHOT)) == 0,
                                   std::memory_order_relaxed);

@@ -1,21 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A program that is executed while streams are open gets their state: a descriptor and the variable
-// that names it. Without streams each call is libc's, unchanged. Everything here may run in a
-// signal handler or in a vfork child, whose memory is its parent's: no allocation, nothing written
-// but the stack and what all processes of the family share.
+// that names it. A program without the library may inherit a listener: its clients must not count
+// on the library any more (listeners.h). Without sockets of ours each call is libc's, unchanged.
+// Everything here may run in a signal handler or in a vfork child, whose memory is its parent's: no
+// allocation, nothing written but the stack and what all processes of the family share.
 //
 // While a posix_spawn is at work the descriptor is inheritable; a fork and exec in another thread
 // then leaks it into a program that has no use for it.
 #include <alloca.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <array>
 
 #include "engine/stream.h"
 #include "shim/calls.h"
 #include "shim/exec_environment.h"
 #include "shim/exec_target.h"
 #include "shim/fd_table.h"
+#include "shim/leaving.h"
+#include "shim/listeners.h"
 #include "shim/log.h"
 #include "shim/real.h"
 
@@ -35,41 +42,90 @@ void set_inheritable(int fd, bool is_inheritable) {
   if (fd >= 0) real.fcntl(fd, F_SETFD, is_inheritable ? 0 : FD_CLOEXEC);
 }
 
-// May the program find the streams? Says in the log which descriptors it will have without DDPMODE.
-bool may_carry(int directory, const char* path, char* const* environment) {
-  if (!is_library_preloaded(environment)) {
-    log_exec(path, "LD_PRELOAD does not name libddpsock");
-    return false;
+bool is_inheritable(int fd) {
+  const int flags = real.fcntl(fd, F_GETFD);
+  return flags >= 0 && (flags & FD_CLOEXEC) == 0;
+}
+
+uint64_t cookie_of(int fd) {
+  uint64_t cookie = 0;
+  socklen_t size = sizeof(cookie);
+  return real.getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) == 0 ? cookie : 0;
+}
+
+// Sockets under numbers that the table does not know: a vfork child's own.
+class OtherNumbers {
+ public:
+  OtherNumbers() {
+    // dup2 to 0, 1 and 2, or to the lowest that is free.
+    for (int fd = 0; fd < fds_end() + kBeyond && count_ < cookies_.size(); ++fd)
+      if (!is_ours(fd) && is_inheritable(fd))
+        if (const uint64_t cookie = cookie_of(fd); cookie != 0) cookies_[count_++] = cookie;
   }
-  if (is_logging()) {
-    const int saved_errno = errno;
-    const char* why = why_not_preloaded(directory, path);
-    if (why != nullptr) log_exec(path, why);
-    errno = saved_errno;
+  bool has(int fd) const {
+    return count_ > 0 && std::find(cookies_.begin(), cookies_.begin() + count_, cookie_of(fd)) !=
+                             cookies_.begin() + count_;
   }
+
+ private:
+  static constexpr int kBeyond = 16;
+  std::array<uint64_t, 64> cookies_;
+  size_t count_ = 0;
+};
+
+bool is_stream(int fd) {
+  if (!is_ours(fd)) return false;
+  const SocketUse use(fd);
+  return use && has_live_stream(use.phase());
+}
+
+// visit(fd) for every stream that the program will have. A descriptor that a vfork child has closed
+// is not inherited.
+template <typename Visit>
+void visit_inherited_streams(Visit visit) {
+  const OtherNumbers others;
+  for (int fd = 0; fd < fds_end(); ++fd)
+    if (is_stream(fd) && (is_inheritable(fd) || others.has(fd))) visit(fd);
+}
+
+// Why the program will be without the library; null if it will have it. errno is kept.
+const char* why_without_library(const ExecTarget& target, char* const* environment) {
+  if (!is_library_preloaded(environment)) return "LD_PRELOAD does not name libddpsock";
+  const int saved_errno = errno;
+  const char* why = why_not_preloaded(target);
+  errno = saved_errno;
+  return why;
+}
+
+// May the program find the streams? One that has not the library, for the reason `why`, gets plain
+// connections; what cannot be made plain is logged.
+bool may_carry(const ExecTarget& target, char* const* environment, const char* why) {
+  if (why == nullptr) return count_entries(environment) <= kMaxEntries;
+  if (!leave_ddp_mode_each([](auto visit) { visit_inherited_streams(visit); }, why, false))
+    log_exec(target.path, why);
   // A static program may yet start one that is not.
-  return count_entries(environment) <= kMaxEntries;
+  return is_library_preloaded(environment) && count_entries(environment) <= kMaxEntries;
 }
 
 // What the program inherits it must find in the kernel: it has no part in memory shared with a
-// peer. A descriptor that a vfork child has closed is not inherited.
+// peer.
 void leave_memory_for_program() {
-  for (int fd = 0; fd < fds_end(); ++fd) {
+  visit_inherited_streams([](int fd) {
     const SocketUse use(fd);
-    if (!use || !has_live_stream(use.phase())) continue;
-    const int flags = real.fcntl(fd, F_GETFD);
-    if (flags >= 0 && (flags & FD_CLOEXEC) == 0)
-      use->stream.load(std::memory_order_acquire)->leave_memory(fd);
-  }
+    if (!use || !has_live_stream(use.phase())) return;
+    engine::Stream& stream = *use->stream.load(std::memory_order_acquire);
+    if (stream.is_behind(fd)) stream.leave_memory(fd);
+  });
 }
 
 // run(environment, child) is the real call, with one variable more; it leaves the pid of a new
-// process in `child`.
+// process in `child`. `why` the program will be without the library, or null.
 template <typename Run>
-int run_carrying(int directory, const char* path, char* const* environment, Successor successor,
-                 Run run) {
+int run_carrying(const ExecTarget& target, char* const* environment, const char* why,
+                 Successor successor, Run run) {
   pid_t child = 0;
-  if (!may_carry(directory, path, environment)) return run(environment, child);
+  if (!is_anything_to_carry() || !may_carry(target, environment, why))
+    return run(environment, child);
   leave_memory_for_program();
   engine::StreamEngine& engine = engine::user_stream_engine();
   const engine::StreamEngine::Handover handover = engine.begin_handover(successor);
@@ -87,22 +143,41 @@ int run_carrying(int directory, const char* path, char* const* environment, Succ
   return result;
 }
 
+// REQUIRES: is_any_ours().
 template <typename Exec>
-int exec_carrying(int directory, const char* path, char* const* environment, Exec exec) {
-  return run_carrying(directory, path, environment, Successor::kThisProcess,
-                      [&](char* const* extended, pid_t&) { return exec(extended); });
+int exec_carrying(const ExecTarget& target, char* const* environment, Exec exec) {
+  LeavingListeners leaving(Escape::kGone);
+  const char* why = why_without_library(target, environment);
+  if (why != nullptr) leaving.note_inheritable(false);
+  const int result = run_carrying(target, environment, why, Successor::kThisProcess,
+                                  [&](char* const* extended, pid_t&) { return exec(extended); });
+  leaving.take_back();
+  return result;
 }
 
+// REQUIRES: is_any_ours().
 template <typename Spawn>
-int spawn_carrying(const char* path, char* const* environment, pid_t* child, Spawn spawn) {
-  return run_carrying(AT_FDCWD, path, environment, Successor::kChild,
-                      [&](char* const* extended, pid_t& spawned) {
-                        pid_t pid = 0;
-                        const int error = spawn(extended, &pid);
-                        if (error == 0) spawned = pid;
-                        if (error == 0 && child != nullptr) *child = pid;
-                        return error;
-                      });
+int spawn_carrying(const ExecTarget& target, const posix_spawn_file_actions_t* actions,
+                   char* const* environment, pid_t* child, Spawn spawn) {
+  LeavingListeners leaving(Escape::kGone);
+  const char* why = why_without_library(target, environment);
+  if (why != nullptr) leaving.note_inheritable(actions != nullptr);
+  const int error = run_carrying(target, environment, why, Successor::kChild,
+                                 [&](char* const* extended, pid_t& spawned) {
+                                   pid_t pid = 0;
+                                   const int failed = spawn(extended, &pid);
+                                   if (failed == 0) spawned = pid;
+                                   if (failed == 0 && child != nullptr) *child = pid;
+                                   return failed;
+                                 });
+  if (error != 0) leaving.take_back();
+  return error;
+}
+
+// libc starts a shell, past any preload; that has the library if the environment says so.
+void leave_for_shell(LeavingListeners& leaving) {
+  if (why_without_library({AT_FDCWD, "/bin/sh"}, environ) != nullptr)
+    leaving.note_inheritable(false);
 }
 
 // The arguments of execl and its like. The list ends with a null, which is taken from it too.
@@ -124,40 +199,40 @@ void collect_arguments(char** room, const char* first, va_list rest) {
 }  // namespace
 
 int own_execve(const char* path, char* const* arguments, char* const* environment) {
-  if (!is_anything_to_carry()) return real.execve(path, arguments, environment);
-  return exec_carrying(AT_FDCWD, path, environment, [=](char* const* extended) {
+  if (!is_any_ours()) return real.execve(path, arguments, environment);
+  return exec_carrying({AT_FDCWD, path}, environment, [=](char* const* extended) {
     return real.execve(path, arguments, extended);
   });
 }
 
 int own_execveat(int directory, const char* path, char* const* arguments, char* const* environment,
                  int flags) {
-  if (!is_anything_to_carry()) return real.execveat(directory, path, arguments, environment, flags);
-  return exec_carrying(directory, path, environment, [=](char* const* extended) {
+  if (!is_any_ours()) return real.execveat(directory, path, arguments, environment, flags);
+  return exec_carrying({directory, path}, environment, [=](char* const* extended) {
     return real.execveat(directory, path, arguments, extended, flags);
   });
 }
 
 int own_fexecve(int fd, char* const* arguments, char* const* environment) {
-  if (!is_anything_to_carry()) return real.fexecve(fd, arguments, environment);
-  return exec_carrying(fd, "", environment, [=](char* const* extended) {
+  if (!is_any_ours()) return real.fexecve(fd, arguments, environment);
+  return exec_carrying({fd, ""}, environment, [=](char* const* extended) {
     return real.fexecve(fd, arguments, extended);
   });
 }
 
 int own_execv(const char* path, char* const* arguments) {
-  if (!is_anything_to_carry()) return real.execv(path, arguments);
+  if (!is_any_ours()) return real.execv(path, arguments);
   return own_execve(path, arguments, environ);
 }
 
 int own_execvp(const char* file, char* const* arguments) {
-  if (!is_anything_to_carry()) return real.execvp(file, arguments);
+  if (!is_any_ours()) return real.execvp(file, arguments);
   return own_execvpe(file, arguments, environ);
 }
 
 int own_execvpe(const char* file, char* const* arguments, char* const* environment) {
-  if (!is_anything_to_carry()) return real.execvpe(file, arguments, environment);
-  return exec_carrying(AT_FDCWD, file, environment, [=](char* const* extended) {
+  if (!is_any_ours()) return real.execvpe(file, arguments, environment);
+  return exec_carrying({AT_FDCWD, file, true}, environment, [=](char* const* extended) {
     return real.execvpe(file, arguments, extended);
   });
 }
@@ -186,21 +261,41 @@ int own_execle(const char* path, const char* first, va_list rest) {
 int own_posix_spawn(pid_t* child, const char* path, const posix_spawn_file_actions_t* actions,
                     const posix_spawnattr_t* attributes, char* const* arguments,
                     char* const* environment) {
-  if (!is_anything_to_carry())
+  if (!is_any_ours())
     return real.posix_spawn(child, path, actions, attributes, arguments, environment);
-  return spawn_carrying(path, environment, child, [=](char* const* extended, pid_t* pid) {
-    return real.posix_spawn(pid, path, actions, attributes, arguments, extended);
-  });
+  return spawn_carrying(
+      {AT_FDCWD, path}, actions, environment, child, [=](char* const* extended, pid_t* pid) {
+        return real.posix_spawn(pid, path, actions, attributes, arguments, extended);
+      });
 }
 
 int own_posix_spawnp(pid_t* child, const char* file, const posix_spawn_file_actions_t* actions,
                      const posix_spawnattr_t* attributes, char* const* arguments,
                      char* const* environment) {
-  if (!is_anything_to_carry())
+  if (!is_any_ours())
     return real.posix_spawnp(child, file, actions, attributes, arguments, environment);
-  return spawn_carrying(file, environment, child, [=](char* const* extended, pid_t* pid) {
-    return real.posix_spawnp(pid, file, actions, attributes, arguments, extended);
-  });
+  return spawn_carrying(
+      {AT_FDCWD, file, true}, actions, environment, child, [=](char* const* extended, pid_t* pid) {
+        return real.posix_spawnp(pid, file, actions, attributes, arguments, extended);
+      });
+}
+
+int own_system(const char* command) {
+  if (!is_any_ours() || command == nullptr) return real.system(command);
+  LeavingListeners leaving(Escape::kGone);
+  leave_for_shell(leaving);
+  const int status = real.system(command);
+  if (status == -1) leaving.take_back();
+  return status;
+}
+
+FILE* own_popen(const char* command, const char* mode) {
+  if (!is_any_ours()) return real.popen(command, mode);
+  LeavingListeners leaving(Escape::kGone);
+  leave_for_shell(leaving);
+  FILE* file = real.popen(command, mode);
+  if (file == nullptr) leaving.take_back();
+  return file;
 }
 
 }  // namespace ddpsock::shim

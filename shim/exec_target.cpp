@@ -2,23 +2,32 @@
 #include "shim/exec_target.h"
 
 #include <elf.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
+#include <array>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "shim/real.h"
 
 namespace ddpsock::shim {
 namespace {
 
-// True if `fd` is an ELF program that names no dynamic linker.
-bool is_static(int fd) {
-  Elf64_Ehdr header;
-  if (pread(fd, &header, sizeof(header), 0) != static_cast<ssize_t>(sizeof(header))) return false;
-  if (memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64)
-    return false;
+constexpr char kShell[] = "/bin/sh";  // interprets what is neither ELF nor names an interpreter
+constexpr const char kStatic[] = "the program is static";
+constexpr int kMostInterpreters = 5;  // of interpreters, as the kernel has it
+using Path = std::array<char, PATH_MAX>;
+using Head = std::array<char, 256>;  // as much as the kernel reads of a script
+
+// True if `fd` is an ELF program that names no dynamic linker. `header` must be of this class.
+bool is_static(int fd, const Elf64_Ehdr& header) {
   for (unsigned i = 0; i < header.e_phnum; ++i) {
     Elf64_Phdr part;
     const auto offset = static_cast<off_t>(header.e_phoff + uint64_t{i} * header.e_phentsize);
@@ -28,26 +37,93 @@ bool is_static(int fd) {
   return true;
 }
 
-bool changes_user(const struct stat& file) {
+bool changes_user(int fd) {
+  struct stat file;
+  if (fstat(fd, &file) != 0) return false;
   return ((file.st_mode & S_ISUID) != 0 && file.st_uid != geteuid()) ||
-         ((file.st_mode & S_ISGID) != 0 && file.st_gid != getegid());
+         ((file.st_mode & S_ISGID) != 0 && file.st_gid != getegid()) ||
+         fgetxattr(fd, "security.capability", nullptr, 0) > 0;
+}
+
+// The interpreter that a script's first line names. False: it is no script.
+bool read_interpreter(const Head& head, size_t size, Path& interpreter) {
+  std::string_view line(head.data(), size);
+  if (!line.starts_with("#!")) return false;
+  line = line.substr(2, line.find('\n') - 2);
+  const size_t begin = line.find_first_not_of(" \t");
+  if (begin == line.npos) return false;
+  line = line.substr(begin);
+  line = line.substr(0, line.find_first_of(" \t"));
+  interpreter[line.copy(interpreter.data(), interpreter.size() - 1)] = '\0';
+  return true;
+}
+
+// Null and `next` set: it depends on that program. Null and not: what exec refuses.
+const char* judge(int fd, Path& next) {
+  struct stat file;
+  if (fstat(fd, &file) == 0 && !S_ISREG(file.st_mode)) return nullptr;
+  Head head{};
+  const ssize_t size = pread(fd, head.data(), head.size(), 0);
+  if (size < 0) return "the program cannot be read";
+  if (std::memcmp(head.data(), ELFMAG, SELFMAG) != 0) {
+    if (!read_interpreter(head, static_cast<size_t>(size), next)) strcpy(next.data(), kShell);
+    return nullptr;
+  }
+  if (changes_user(fd)) return "the program runs as another user";
+  if (head[EI_CLASS] != ELFCLASS64) return "the program is of another kind of machine";
+  Elf64_Ehdr header;
+  std::memcpy(&header, head.data(), sizeof header);
+  return is_static(fd, header) ? kStatic : nullptr;
+}
+
+// As exec does it; false if there is none.
+bool find_in_path(const char* name, Path& found) {
+  const char* path = getenv("PATH");
+  std::string_view rest = path != nullptr ? path : "/bin:/usr/bin";
+  const std::string_view file(name);
+  for (bool is_last = false; !is_last;) {
+    const size_t end = rest.find(':');
+    is_last = end == rest.npos;
+    const std::string_view folder = rest.substr(0, end);
+    rest = is_last ? rest : rest.substr(end + 1);
+    if (folder.size() + file.size() + 2 > found.size()) continue;
+    char* at = found.data() + folder.copy(found.data(), folder.size());
+    if (!folder.empty()) *at++ = '/';
+    at[file.copy(at, file.size())] = '\0';
+    struct stat st;
+    if (faccessat(AT_FDCWD, found.data(), X_OK, AT_EACCESS) == 0 && stat(found.data(), &st) == 0 &&
+        S_ISREG(st.st_mode))
+      return true;
+  }
+  return false;
 }
 
 }  // namespace
 
-const char* why_not_preloaded(int directory, const char* path) {
-  if (path == nullptr || strchr(path, '/') == nullptr) return nullptr;
-  const int fd = openat(directory, path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return nullptr;
-  struct stat file;
-  const char* why = nullptr;
-  if (fstat(fd, &file) == 0 && changes_user(file)) {
-    why = "the program runs as another user";
-  } else if (is_static(fd)) {
-    why = "the program is static";
+const char* why_not_preloaded(const ExecTarget& target) {
+  if (target.path == nullptr) return nullptr;
+  Path path;
+  int directory = target.directory;
+  const bool is_file_itself = *target.path == '\0';
+  if (target.is_searched && strchr(target.path, '/') == nullptr) {
+    if (!find_in_path(target.path, path)) return nullptr;
+  } else {
+    if (strlen(target.path) >= path.size()) return nullptr;
+    strcpy(path.data(), target.path);
   }
-  real.close(fd);
-  return why;
+  for (int i = 0; i < kMostInterpreters; ++i) {
+    // A FIFO or a device would keep us waiting.
+    const int fd = i == 0 && is_file_itself
+                       ? directory
+                       : openat(directory, path.data(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return errno == ENOENT || errno == ENOTDIR ? nullptr : "the program cannot be read";
+    path[0] = '\0';
+    const char* why = judge(fd, path);
+    if (fd != target.directory) real.close(fd);
+    if (why != nullptr || path[0] == '\0') return why;
+    directory = AT_FDCWD;
+  }
+  return "the program cannot be told";
 }
 
 }  // namespace ddpsock::shim

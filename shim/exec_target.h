@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Will a program that is about to be executed load this library? Only the log asks.
+// Will a program that is about to be executed load this library?
 #ifndef DDPSOCK_SHIM_EXEC_TARGET_H_
 #define DDPSOCK_SHIM_EXEC_TARGET_H_
 
 namespace ddpsock::shim {
 
-// Static text: why the dynamic linker will not preload anything into the program at `path`. Null if
-// it will, or if that cannot be told (a script, an unreadable file, a name without a slash).
+// What exec is asked for: the file `path` seen from `directory`; with `is_searched` and without a
+// slash, the first of that name in PATH; with an empty path the file that `directory` is.
+struct ExecTarget {
+  int directory;
+  const char* path;
+  bool is_searched = false;
+};
+
+// Static text: why the dynamic linker will not preload anything into the program, or into that
+// which interprets it, or that this cannot be told. Null if it will, or if there is no such file.
 // Async-signal-safe; errno may change.
-const char* why_not_preloaded(int directory, const char* path);
+const char* why_not_preloaded(const ExecTarget& target);
 
 }  // namespace ddpsock::shim
 

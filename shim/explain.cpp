@@ -57,9 +57,11 @@ std::string explain(const Question& q) {
                      d.wants_crc ? "" : ", without CRC if the peer agrees") +
          fmt::format("verdict   {}\n", is_reached ? meaning(q.role, d.action)
                                                   : "plain TCP: the library cannot reach it") +
-         (is_reached && d.action != Action::kOff
-              ? "note      in DDPMODE it cannot be passed on by SCM_RIGHTS: EOPNOTSUPP\n"
-              : "");
+         (is_reached && d.action != Action::kOff ? "note      passed to another program it returns "
+                                                   "to plain TCP; if it cannot, it is refused "
+                                                   "(EOPNOTSUPP), or reset if it was accepted and "
+                                                   "nothing was sent on it\n"
+                                                 : "");
 }
 
 }  // namespace ddpsock::shim

@@ -5,9 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "base/process.h"
+#include "engine/stream.h"
 #include "message/handle.h"
 #include "shim/epoll_watch.h"
 #include "shim/memory_watch.h"
@@ -33,11 +32,9 @@ void note_process() {
   owner_generation.store(base::process_generation(), std::memory_order_release);
 }
 
-bool is_vfork_child() {
-  // After _Fork or a raw fork, no handler ran; the generation tells.
-  if (owner_generation.load(std::memory_order_acquire) != base::process_generation())
-    note_process();
-  return owner_pid.load(std::memory_order_relaxed) != getpid();
+bool is_named(int fd, const engine::Stream& stream) {
+  const Socket* socket = socket_at(fd);
+  return socket != nullptr && socket->stream.load(std::memory_order_acquire) == &stream;
 }
 
 FdSlot* map_table() {
@@ -56,6 +53,7 @@ FdSlot* map_table() {
   // A child that calls vfork before it touches a socket of ours must not be mistaken for its own
   // vfork child. If this fails, only that case suffers.
   pthread_atfork(nullptr, nullptr, note_process);
+  engine::user_stream_engine().set_naming(is_named);
   return static_cast<FdSlot*>(p);
 }
 
@@ -69,24 +67,43 @@ void raise_slots_end(unsigned fd) {
 // can be another's, whatever calls still run; it is kept from being retired meanwhile.
 void replace_message(Socket& socket, int fd) {
   const uint32_t generation = base::process_generation();
-  const bool is_kept = socket.references.try_begin_call();
+  const bool is_kept = socket.references.try_begin_call(generation);
   References::Left left = socket.references.drop_fd();
   if (left.fds == 0) socket.message.load(std::memory_order_acquire)->close();
   if (is_kept) left = socket.references.end_call(generation);
   if (left.is_none()) retire_socket(socket, fd);
 }
 
-// Takes what is in the slot of `fd` out, or replaces it, and gives up the reference it was.
-void replace(FdSlot* table, int fd, Socket* next) {
-  Socket* old = table[fd].exchange(next, std::memory_order_acq_rel);
-  if (old == nullptr) return;
+// Whose a number is whose entry goes.
+enum class Owner : uint8_t {
+  kSame,    // the socket's, until the caller has closed it
+  kAnother  // perhaps another's already
+};
+
+// Gives up the reference that the slot of `fd` was.
+void give_up(Socket& old, int fd, Owner owner) {
+  const bool is_mine = owner == Owner::kSame;
   if (is_any_watched()) forget_watches_of(fd);
-  WatchedSet::forget_fd(fd);
-  if (old->message.load(std::memory_order_acquire) != nullptr) {
-    replace_message(*old, fd);
-  } else if (old->references.drop_fd().is_none()) {
-    retire_socket(*old, fd);
+  WatchedSet::forget_fd(fd, is_mine);
+  const int socket = is_mine ? fd : -1;
+  if (old.message.load(std::memory_order_acquire) != nullptr) return replace_message(old, socket);
+  // Kept from being retired by a call's end while that is awaited.
+  const uint32_t generation = base::process_generation();
+  const bool is_kept =
+      is_mine && old.references.is_any_call() && old.references.try_begin_call(generation);
+  References::Left left = old.references.drop_fd();
+  if (is_kept) {
+    if (engine::Stream* stream = old.stream.load(std::memory_order_acquire); stream != nullptr)
+      stream->await_calls();
+    left = old.references.end_call(generation);
   }
+  if (left.is_none()) retire_socket(old, socket);
+}
+
+// Takes what is in the slot of `fd` out, or replaces it.
+void replace(FdSlot* table, int fd, Socket* next, Owner owner) {
+  Socket* old = table[fd].exchange(next, std::memory_order_seq_cst);
+  if (old != nullptr) give_up(*old, fd, owner);
 }
 
 // Texts that hints refer to by number, 1-based.
@@ -105,12 +122,19 @@ unsigned number_of_reason(const char* reason) {
 
 }  // namespace
 
-SocketUse::SocketUse(int fd) : fd_(fd) {
+bool is_vfork_child() {
+  // After _Fork or a raw fork, no handler ran; the generation tells.
+  if (owner_generation.load(std::memory_order_acquire) != base::process_generation())
+    note_process();
+  return owner_pid.load(std::memory_order_relaxed) != getpid();
+}
+
+SocketUse::SocketUse(int fd) : Unfinished(abandon) {
   for (;;) {
     Socket* socket = socket_at(fd);
     if (socket == nullptr) return;
     generation_ = base::process_generation();
-    if (!socket->references.try_begin_call()) {
+    if (!socket->references.try_begin_call(generation_)) {
       // Being retired by a close that has emptied the slot or will at once.
       if (socket_at(fd) == socket) return;
       continue;
@@ -118,16 +142,23 @@ SocketUse::SocketUse(int fd) : fd_(fd) {
     socket_ = socket;
     if (socket_at(fd) == socket) return;
     end();
-    socket_ = nullptr;
   }
 }
 
+void SocketUse::abandon(base::Unfinished& unfinished) {
+  auto& use = static_cast<SocketUse&>(unfinished);
+  if (use.socket_ != nullptr) use.end();
+}
+
+// Once, also if a signal handler jumps away meanwhile.
 void SocketUse::end() {
-  const References::Left left = socket_->references.end_call(generation_);
+  Socket* socket = std::exchange(socket_, nullptr);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  const References::Left left = socket->references.end_call(generation_);
   if (left.is_none()) {
-    retire_socket(*socket_, -1);
-  } else if (left.calls == 0 && phase() == Phase::kPlain) {
-    drop_dead_stream(*socket_, fd_);
+    retire_socket(*socket, -1);
+  } else if (left.calls == 0 && socket->phase.load(std::memory_order_acquire) == Phase::kPlain) {
+    drop_dead_stream(*socket, -1);
   }
 }
 
@@ -138,7 +169,7 @@ Socket* enter_fd(int fd) {
   Socket* socket = take_socket();
   if (socket == nullptr) return nullptr;
   raise_slots_end(static_cast<unsigned>(fd));
-  replace(table, fd, socket);
+  replace(table, fd, socket, Owner::kAnother);
   return socket;
 }
 
@@ -148,12 +179,24 @@ void share_fd(int from, int to) {
   const SocketUse use(from);
   if (!use || !use->references.try_add_fd()) return;
   raise_slots_end(static_cast<unsigned>(to));
-  replace(fd_table.load(std::memory_order_acquire), to, &*use);
+  replace(fd_table.load(std::memory_order_acquire), to, &*use, Owner::kAnother);
 }
 
 void drop_fd(int fd) {
   if (!is_ours(fd) || is_vfork_child()) return;
-  replace(fd_table.load(std::memory_order_acquire), fd, nullptr);
+  replace(fd_table.load(std::memory_order_acquire), fd, nullptr, Owner::kSame);
+}
+
+void forget_stale_fd(int fd) {
+  if (!is_ours(fd) || is_vfork_child()) return;
+  replace(fd_table.load(std::memory_order_acquire), fd, nullptr, Owner::kAnother);
+}
+
+void forget_stale_fd(int fd, const Socket& socket) {
+  if (socket_at(fd) != &socket || is_vfork_child()) return;
+  auto* entered = const_cast<Socket*>(&socket);
+  FdSlot& slot = fd_table.load(std::memory_order_acquire)[fd];
+  if (slot.compare_exchange_strong(entered, nullptr)) give_up(*entered, fd, Owner::kAnother);
 }
 
 void drop_fd_range(unsigned first, unsigned last) {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/unfinished.h"
 #include "shim/socket.h"
 
 namespace ddpsock::shim {
@@ -40,7 +41,7 @@ inline bool is_ours(int fd) {
 }
 
 // Keeps the Socket of `fd` from being retired while a call uses it.
-class SocketUse {
+class SocketUse : private base::Unfinished {
  public:
   explicit SocketUse(int fd);
   SocketUse(const SocketUse&) = delete;
@@ -56,12 +57,15 @@ class SocketUse {
   Phase phase() const { return socket_->phase.load(std::memory_order_acquire); }
 
  private:
+  static void abandon(base::Unfinished& use);
   void end();
 
   Socket* socket_ = nullptr;
-  int fd_;
   uint32_t generation_ = 0;
 };
+
+// Asked while is_any_ours(): does this process run in the memory of the one that it came from?
+bool is_vfork_child();
 
 // Enters `fd`, with a new Socket; what was there before is dropped. nullptr: out of memory, beyond
 // kMaxFds, or a vfork child. The first call maps the table (address space only). The caller holds
@@ -71,14 +75,20 @@ Socket* enter_fd(int fd);
 // `to` is a duplicate of `from` now.
 void share_fd(int from, int to);
 
-// `fd` is about to be closed, or was found not to be the socket it was. Retires the Socket with its
-// last descriptor.
+// `fd` is about to be closed by the program. Retires the Socket with its last descriptor; returns
+// when no call of another thread is at work on `fd`, but for those that sleep, which look again.
 void drop_fd(int fd);
 void drop_fd_range(unsigned first, unsigned last);
 
-// A call has just returned `fd` as new: an entry left there was closed without our knowing.
+// `fd` is not the socket that it was: closed without our knowing, and another's by now, which is
+// left alone.
+void forget_stale_fd(int fd);
+// The same if `fd` is still entered as `socket`.
+void forget_stale_fd(int fd, const Socket& socket);
+
+// A call has just returned `fd` as new: an entry left there is stale.
 inline void drop_stale_fd(int fd) {
-  if (is_ours(fd)) drop_fd(fd);
+  if (is_ours(fd)) forget_stale_fd(fd);
 }
 
 // One more than the highest descriptor that was ever entered.

@@ -45,13 +45,27 @@ TEST(FdTable, EnterShareDrop) {
 TEST(FdTable, EnteringAgainReplaces) {
   Socket* first = enter_fd(kFd);
   first->phase = Phase::kListening;
-  test::reset_parts();
-  test::policy.listeners = 1;
   Socket* second = enter_fd(kFd);
   EXPECT_NE(first, second);
   EXPECT_EQ(second->phase, Phase::kIdle);
-  EXPECT_EQ(test::policy.listeners, 0);
   drop_fd(kFd);
+}
+
+TEST(FdTable, AStaleEntryGoesWithoutANumber) {
+  for (const bool is_stale : {true, false}) {
+    Socket* socket = enter_fd(kFd);
+    const auto stream = engine::user_stream_engine().open(kFd, {});
+    ASSERT_TRUE(stream);
+    socket->stream = *stream;
+    is_stale ? drop_stale_fd(kFd) : drop_fd(kFd);
+    EXPECT_FALSE(is_ours(kFd));
+    EXPECT_EQ(test::engine.released_as, is_stale ? -1 : kFd);
+  }
+  Socket* socket = enter_fd(kFd);
+  forget_stale_fd(kOther, *socket);
+  EXPECT_TRUE(is_ours(kFd));
+  forget_stale_fd(kFd, *socket);
+  EXPECT_FALSE(is_ours(kFd));
 }
 
 TEST(FdTable, AUseOutlivesTheDescriptor) {
@@ -117,14 +131,11 @@ TEST(FdTable, UseRacesWithCloseAndReuse) {
   for (int i = 0; i < kRounds; ++i) {
     Socket* socket = enter_fd(kFd);
     ASSERT_NE(socket, nullptr);
-    ++test::policy.listeners;
     socket->phase = Phase::kListening;
     drop_fd(kFd);
   }
   is_over = true;
   for (std::thread& user : users) user.join();
-  // A listener whose last reference was a call is retired without a descriptor to deregister by.
-  EXPECT_LE(test::policy.listeners, kRounds);
   Socket* after = enter_fd(kFd);
   EXPECT_NE(after, nullptr);
   drop_fd(kFd);
@@ -133,13 +144,13 @@ TEST(FdTable, UseRacesWithCloseAndReuse) {
 TEST(References, CountsBothKinds) {
   References r;
   r.reset();
-  ASSERT_TRUE(r.try_begin_call());
+  ASSERT_TRUE(r.try_begin_call(base::process_generation()));
   ASSERT_TRUE(r.try_add_fd());
   EXPECT_FALSE(r.drop_fd().is_none());
   const References::Left left = r.drop_fd();
   EXPECT_EQ(left.fds, 0u);
   EXPECT_EQ(left.calls, 1u);
-  EXPECT_FALSE(r.try_begin_call()) << "no descriptor: on its way out";
+  EXPECT_FALSE(r.try_begin_call(base::process_generation())) << "no descriptor: on its way out";
   EXPECT_FALSE(r.try_add_fd());
   EXPECT_TRUE(r.end_call(base::process_generation()).is_none());
 }
@@ -148,8 +159,8 @@ TEST(References, AChildForgetsTheCallsOfItsParentsThreads) {
   ASSERT_TRUE(base::process_init());
   References r;
   r.reset();
-  ASSERT_TRUE(r.try_begin_call());
-  ASSERT_TRUE(r.try_begin_call());
+  ASSERT_TRUE(r.try_begin_call(base::process_generation()));
+  ASSERT_TRUE(r.try_begin_call(base::process_generation()));
   const uint32_t parent = base::process_generation();
   const pid_t child = fork();
   if (child == 0) {

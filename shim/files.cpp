@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// sendfile to a stream: the file is read into a bounded buffer and sent from there. splice is
-// refused, for it would move bytes past the framing; programs that use it fall back to read and
-// write.
+// sendfile to a stream: the file is read into a bounded buffer and sent from there. splice would
+// move bytes past the framing: the connection returns to plain TCP first, or the call is refused,
+// and programs that use it fall back to read and write.
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -11,6 +11,7 @@
 #include <atomic>
 
 #include "shim/calls.h"
+#include "shim/leaving.h"
 #include "shim/real.h"
 #include "shim/stream_call.h"
 
@@ -45,7 +46,14 @@ class FileBuffer {
   void* data_ = nullptr;
 };
 
-// Sends the file from `position` on and moves it by what was sent.
+// Does `fd` still name this stream? Not after a close in another thread, or an unseen one.
+bool is_still(int fd, const engine::Stream& stream) {
+  const SocketUse use(fd);
+  return use && use->stream.load(std::memory_order_acquire) == &stream && is_true_entry(use, fd);
+}
+
+// Sends the file from `position` on and moves it by what was sent. The number may be given to
+// another meanwhile: reading takes its time.
 engine::Io send_file(engine::Stream& stream, int fd, int in, off_t& position, size_t count) {
   const FileBuffer buffer;
   if (buffer.data() == nullptr) return engine::Io::fail(ENOMEM);
@@ -54,6 +62,10 @@ engine::Io send_file(engine::Stream& stream, int fd, int in, off_t& position, si
     const ssize_t got = pread(in, buffer.data(), std::min(count - sent, kBufferBytes), position);
     if (got < 0 && sent == 0) return engine::Io::fail(errno);
     if (got <= 0) break;
+    if (!is_still(fd, stream)) {
+      if (sent == 0) return engine::Io::fail(EBADF);
+      break;
+    }
     const iovec part{buffer.data(), static_cast<size_t>(got)};
     const bool is_more = sent + part.iov_len < count;
     const engine::Io io = stream.send(fd, {&part, 1}, is_more ? MSG_MORE : 0);
@@ -97,7 +109,10 @@ ssize_t chosen_sendfile(int fd, int in, off_t* offset, size_t count) {
 
 ssize_t own_splice(int in, off_t* in_offset, int fd, off_t* out_offset, size_t size,
                    unsigned flags) {
-  if ((is_ours(in) && is_stream(in)) || (is_ours(fd) && is_stream(fd))) {
+  const auto is_kept = [](int end) {
+    return is_ours(end) && is_stream(end) && !leave_ddp_mode(end, "splice");
+  };
+  if (is_kept(in) || is_kept(fd)) {
     errno = EINVAL;
     return -1;
   }

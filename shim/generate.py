@@ -102,9 +102,9 @@ def parse_line(line):
             raise ListError(f'unknown option: {option}')
         options[key] = value
     call = Call(found['result'], found['name'], params, fields[1], options, is_open)
-    if is_open and call.body != 'own':
-        raise ListError(f'{call.name} ends in "...": only body own can have that')
-    if not re.match(r'^(fd|own|as \w+.* unless .+)$', call.body):
+    if is_open and call.body not in ('own', 'hand'):
+        raise ListError(f'{call.name} ends in "...": only own and hand can have that')
+    if not re.match(r'^(fd|own|hand|as \w+.* unless .+)$', call.body):
         raise ListError(f'unknown body: {call.body}')
     if call.body == 'fd' and options.get('fd', 'fd') not in [p.name for p in params]:
         raise ListError(f'{call.name} has no argument {options.get("fd", "fd")}')
@@ -154,9 +154,14 @@ def wrapper_body(call, calls):
     return f'return is_ours({fd}) && !({condition}) ? chosen_{base.member}({args}) : {real};'
 
 
+def wrapped_calls(calls):
+    """Those whose wrapper is written here."""
+    return [c for c in calls if c.body != 'hand']
+
+
 def real_calls(calls):
     """Those whose next definition is called; a body with "..." calls that of its va_list twin."""
-    return [c for c in calls if not c.is_open]
+    return [c for c in wrapped_calls(calls) if not c.is_open]
 
 
 def write_wrappers(calls):
@@ -172,7 +177,7 @@ def write_wrappers(calls):
 
 namespace ddpsock::shim {
 ''']
-    for call in calls:
+    for call in wrapped_calls(calls):
         out.append(f'DDPSOCK_EXPORT {call.result} wrap_{call.member}({call.libc_params}) '
                    f'__asm__("{call.name}");')
         out.append(f'{call.result} wrap_{call.member}({call.libc_params}) '
@@ -227,9 +232,9 @@ struct RealCalls {''']
 def write_boot(calls):
     calls = real_calls(calls)
     out = [BANNER, '''#include <stdarg.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/kernel_call.h"
 #include "shim/real.h"
 
 namespace ddpsock::shim {
@@ -257,7 +262,7 @@ constexpr unsigned long kKernelSigsetSize = 8;
             last = call.params[fixed]
             out += ['  va_list rest;', f'  va_start(rest, {call.params[fixed - 1].name});',
                     f'  {last.type} {last.name} = va_arg(rest, {last.type});', '  va_end(rest);']
-        invoke = f'syscall(SYS_{number}, {args})'
+        invoke = f'base::kernel_call(SYS_{number}, {args})'
         out.append(f'  {invoke};' if call.result == 'void'
                    else f'  return static_cast<{call.result}>({invoke});')
         out.append('}\n')

@@ -41,7 +41,7 @@ class Parsing(unittest.TestCase):
             ('int f(int fd) | fd | colour=red', 'unknown option'),
             ('int f(int fd) | fd | alias', 'unknown option'),
             ('int f(int set) | fd', 'no argument fd'),
-            ('int f(int fd, ...) | fd', 'only body own'),
+            ('int f(int fd, ...) | fd', 'only own and hand'),
             ('int f(int fd) | own\nint g(int fd) | own | alias=f', 'twice'),
         ]:
             with self.subTest(line), self.assertRaisesRegex(generate.ListError, why):
@@ -77,11 +77,17 @@ class Writing(unittest.TestCase):
 
     def test_boot_call_by_another_number(self):
         calls = generate.parse('int f(int fd, int n) | own | boot=g(fd,0)')
-        self.assertIn('syscall(SYS_g, fd,0)', generate.write_boot(calls))
+        self.assertIn('kernel_call(SYS_g, fd,0)', generate.write_boot(calls))
 
     def test_boot_call_without_a_system_call_fills_the_table(self):
         calls = generate.parse('int f(int fd) | own | boot=resolve')
         self.assertIn('resolve_real_calls();\n  return real.f(fd);', generate.write_boot(calls))
+
+    def test_what_is_written_by_hand_is_only_exported(self):
+        calls = generate.parse('long f(long number, ...) | hand')
+        self.assertEqual(generate.write_names(calls), 'f\n')
+        for text in (generate.write_wrappers(calls), generate.write_calls_h(calls), generate.write_real_h(calls)):
+            self.assertNotRegex(text, r'\bf\(|wrap_f')
 
     def test_open_parameters_reach_the_body_as_a_list(self):
         calls = generate.parse('int f(int fd, ...) | own')
@@ -100,6 +106,7 @@ class TheList(unittest.TestCase):
         self.assertEqual(names, sorted(set(names)))
         for name in names:
             self.assertIn(f'\n    {name};\n', generate.write_map(calls))
+        for name in (n for c in generate.wrapped_calls(calls) for n in c.names):
             self.assertIn(f'__asm__("{name}")', generate.write_wrappers(calls))
 
 

@@ -6,12 +6,13 @@
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+
+#include "base/kernel_call.h"
 
 namespace ddpsock::shim {
 namespace {
@@ -26,7 +27,7 @@ constexpr int kMostDumpReads = 1024;
 uint64_t cookie_option(int fd, int option) {
   uint64_t cookie = 0;
   socklen_t length = sizeof cookie;
-  if (syscall(SYS_getsockopt, fd, SOL_SOCKET, option, &cookie, &length) != 0) return 0;
+  if (base::kernel_call(SYS_getsockopt, fd, SOL_SOCKET, option, &cookie, &length) != 0) return 0;
   return cookie;
 }
 
@@ -109,7 +110,7 @@ int error_in(std::span<const uint8_t> body) {
 // A read or the errno that it ended with. MSG_DONTWAIT: see the class comment.
 Result<std::span<const uint8_t>> receive(int fd, std::span<uint8_t> into) {
   const long n =
-      syscall(SYS_recvfrom, fd, into.data(), into.size(), MSG_DONTWAIT, nullptr, nullptr);
+      base::kernel_call(SYS_recvfrom, fd, into.data(), into.size(), MSG_DONTWAIT, nullptr, nullptr);
   if (n < 0) return fail_errno(errno);
   return std::span<const uint8_t>(into.data(), static_cast<size_t>(n));
 }
@@ -150,7 +151,7 @@ uint64_t netns_cookie(int fd) {
 
 InetDiag::InetDiag()
     : fd_(static_cast<int>(
-          syscall(SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG))) {
+          base::kernel_call(SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG))) {
   if (fd_ < 0)
     fd_ = -errno;
   else
@@ -158,12 +159,12 @@ InetDiag::InetDiag()
 }
 
 InetDiag::~InetDiag() {
-  if (fd_ >= 0) syscall(SYS_close, fd_);
+  if (fd_ >= 0) base::kernel_call(SYS_close, fd_);
 }
 
 Status<> InetDiag::ask(const Query& query) {
   if (fd_ < 0) return fail_errno(-fd_);
-  const long n = syscall(SYS_sendto, fd_, &query, sizeof query, 0, nullptr, 0);
+  const long n = base::kernel_call(SYS_sendto, fd_, &query, sizeof query, 0, nullptr, 0);
   if (n != static_cast<long>(sizeof query)) return fail_errno(n < 0 ? errno : EBADMSG);
   return {};
 }

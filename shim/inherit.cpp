@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // At library start, in a program that was executed while streams were open (exec.cpp): takes their
 // state over and enters the inherited sockets. In any other program this is one look at the
-// environment.
-#include <dirent.h>
+// environment, and one at each of the first descriptors for listeners.
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -13,7 +12,9 @@
 
 #include "shim/connection.h"
 #include "shim/exec_environment.h"
+#include "shim/listeners.h"
 #include "shim/log.h"
+#include "shim/open_fds.h"
 #include "shim/real.h"
 #include "shim/stdio_files.h"
 
@@ -79,37 +80,19 @@ void enter_inherited(int fd) {
   }
 }
 
-// Calls visit(fd) for every open descriptor. False without /proc.
-template <typename Visit>
-bool visit_open_fds(Visit visit) {
-  const int list = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (list < 0) return false;
-  alignas(dirent64) char entries[2048];
-  for (ssize_t size; (size = getdents64(list, entries, sizeof(entries))) > 0;) {
-    for (ssize_t at = 0; at < size;) {
-      const auto& entry = *reinterpret_cast<const dirent64*>(entries + at);
-      if (const int fd = parse_fd(entry.d_name); fd >= 0 && fd != list) visit(fd);
-      at += entry.d_reclen;
-    }
-  }
-  real.close(list);
-  return true;
-}
-
 void take_over(int number) {
   if (!engine::user_stream_engine().adopt(number) && !adopt_from_parent(number)) return;
-  if (!visit_open_fds(enter_inherited))
-    for (int fd = 0; fd < 1024; ++fd) enter_inherited(fd);
+  visit_open_fds(enter_inherited);
   engine::user_stream_engine().finish_adoption();
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) cover_standard_file(fd);
 }
 
 // After the table of real functions is filled (real.cpp).
 [[gnu::constructor(102)]] void start() {
-  const char* value = getenv(kHandoverVariable);
-  if (value == nullptr) return;
   const int saved_errno = errno;
-  if (const int number = parse_fd(value); number >= 0) take_over(number);
+  const char* value = secure_getenv(kHandoverVariable);
+  if (const int number = value != nullptr ? parse_fd(value) : -1; number >= 0) take_over(number);
+  enter_inherited_listeners();
   errno = saved_errno;
 }
 

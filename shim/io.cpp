@@ -6,6 +6,7 @@
 
 #include "shim/calls.h"
 #include "shim/flags.h"
+#include "shim/leaving.h"
 #include "shim/real.h"
 #include "shim/stream_call.h"
 
@@ -109,6 +110,7 @@ ssize_t chosen_recvfrom(int fd, void* buffer, size_t size, int flags, sockaddr* 
     if (io.is_ok() && from != nullptr && length != nullptr) *length = 0;
     return io;
   };
+  leave_for_urgent_data(fd, flags);
   return (flags & MSG_ERRQUEUE) != 0 ? on_libc() : serve(fd, flags, on_stream, on_libc);
 }
 
@@ -121,6 +123,7 @@ ssize_t chosen_sendto(int fd, const void* buffer, size_t size, int flags, const 
     return wanted.error != 0 ? engine::Io::fail(wanted.error)
                              : stream.send(fd, {&part, 1}, wanted.for_engine);
   };
+  leave_for_urgent_data(fd, flags);
   return serve(fd, flags, on_stream,
                [=] { return real.sendto(fd, buffer, size, flags, to, length); });
 }

@@ -48,7 +48,7 @@ PeerText peer_of(int fd) {
 }
 
 void write_line(const char* line, size_t length) {
-  const char* file = getenv("DDPSOCK_LOG_FILE");
+  const char* file = secure_getenv("DDPSOCK_LOG_FILE");
   int fd = STDERR_FILENO;
   if (file != nullptr) {
     fd = open(file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
@@ -63,7 +63,7 @@ void write_line(const char* line, size_t length) {
 bool is_logging() {
   Logging now = logging.load(std::memory_order_relaxed);
   if (now == Logging::kUnknown) {
-    const char* level = getenv("DDPSOCK_LOG");
+    const char* level = secure_getenv("DDPSOCK_LOG");
     now = level != nullptr && strcmp(level, "info") == 0 ? Logging::kOn : Logging::kOff;
     logging.store(now, std::memory_order_relaxed);
   }

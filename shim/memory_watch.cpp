@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -12,7 +13,6 @@
 
 #include "base/clock.h"
 #include "base/process.h"
-#include "base/spin.h"
 #include "shim/fd_table.h"
 #include "shim/real.h"
 
@@ -20,6 +20,7 @@ namespace ddpsock::shim {
 
 constinit std::atomic<unsigned> watched_sets{0};
 constinit std::atomic<unsigned> WatchedSet::deferred{0};
+constinit std::array<std::atomic<uint64_t>, WatchedSet::kMostNumbers / 64> WatchedSet::own_{};
 
 namespace {
 
@@ -29,10 +30,12 @@ constexpr unsigned kMostSets = 16;
 constexpr Duration kKernelEvery = Duration::from_us(100),
                    kKernelAtLeastEvery = Duration::from_ms(2);
 constexpr int64_t kKernelPart = 16;
-// What settling one stream costs, the peer's next bell included.
-constexpr Duration kSettling = Duration::from_us(2);
 // A bell may lie unread for so long without bytes.
 constexpr Duration kMostStale = Duration::from_ms(1);
+// Programs that take so few events at a time may care which they get.
+constexpr int kLittleRoom = 8;
+// Something that was ready will be so again within this.
+constexpr Duration kBusy = Duration::from_ms(100);
 constexpr uint32_t kReadable = EPOLLIN | EPOLLRDNORM;
 constexpr uint32_t kWritable = EPOLLOUT | EPOLLWRNORM;
 constexpr uint32_t kEnded = EPOLLERR | EPOLLHUP | EPOLLRDHUP;
@@ -54,7 +57,9 @@ template <typename F>
 void with_stream(int fd, F f) {
   if (socket_at(fd) == nullptr) return;
   const SocketUse use(fd);
-  if (use && has_live_stream(use.phase())) f(*use->stream.load(std::memory_order_acquire));
+  if (!use || !has_live_stream(use.phase())) return;
+  engine::Stream& stream = *use->stream.load(std::memory_order_acquire);
+  if (stream.is_behind(fd)) f(stream);
 }
 
 }  // namespace
@@ -74,11 +79,47 @@ WatchedSet* WatchedSet::find(int set) {
   return nullptr;
 }
 
+void WatchedSet::note_created(int set) {
+  static constinit std::atomic<bool> has_handlers{false};
+  if (!has_handlers.exchange(true)) pthread_atfork(before_fork, nullptr, in_child);
+  forget_set(set);
+  if (static_cast<unsigned>(set) < kMostNumbers)
+    own_[static_cast<unsigned>(set) / 64].fetch_or(uint64_t{1} << (set % 64),
+                                                   std::memory_order_relaxed);
+}
+
+void WatchedSet::share_own(int set) {
+  own_[static_cast<unsigned>(set) / 64].fetch_and(~(uint64_t{1} << (set % 64)),
+                                                  std::memory_order_relaxed);
+  WatchedSet* s = find(set);
+  if (s == nullptr) return;
+  s->each([s](Watch& w, int fd) { s->hand_over(w, fd); });
+  // Whoever waits in it finds nothing to look at.
+  if (s->inside_.load() == 0) forget_set(set);
+}
+
+// A child that changes or waits in a set of ours finds it as this process has asked for.
+void WatchedSet::before_fork() {
+  tell_kernel();
+  for (WatchedSet& s : sets) s.has_forked_.store(true, std::memory_order_relaxed);
+}
+
+// To the child the sets are somebody else's too.
+void WatchedSet::in_child() {
+  for (std::atomic<uint64_t>& numbers : own_)
+    if (numbers.load(std::memory_order_relaxed) != 0) numbers.store(0, std::memory_order_relaxed);
+  for (WatchedSet& s : sets)
+    if (const int set = s.set_.load(std::memory_order_relaxed) - 1; set >= 0) forget_set(set);
+}
+
 WatchedSet* WatchedSet::claim(int set) {
   for (bool has_swept = false;; has_swept = true) {
     for (WatchedSet& s : sets) {
       int free = 0;
       if (!s.set_.compare_exchange_strong(free, set + 1)) continue;
+      s.others_.learn(set);
+      s.has_forked_.store(false, std::memory_order_relaxed);
+      s.inside_.store(0, std::memory_order_relaxed);
       watched_sets.fetch_add(1, std::memory_order_acq_rel);
       return &s;
     }
@@ -100,7 +141,7 @@ WatchedSet::Watch* WatchedSet::find_fd(int fd) {
 
 // A program that gives two descriptors the same data cannot be told which of them has bytes.
 bool WatchedSet::has_other_with(uint64_t data, int fd) {
-  bool has = false;
+  bool has = others_.has_data(data);
   each([&](Watch& w, int watched) {
     has |= watched != fd && w.is_wanted.load(std::memory_order_relaxed) &&
            w.data.load(std::memory_order_relaxed) == data;
@@ -113,9 +154,10 @@ void WatchedSet::watch(int set, int fd, const epoll_event& event) {
   bool may_be_in_memory = false;
   with_stream(fd,
               [&](engine::Stream& stream) { may_be_in_memory = stream.glance().may_be_in_memory; });
-  if (!is_served || !may_be_in_memory) return forget(set, fd);
+  if (!is_served || !may_be_in_memory || !is_own(set)) return leave_to_kernel(set, fd, event);
   WatchedSet* s = find(set);
   if (s == nullptr && (s = claim(set)) == nullptr) return;
+  s->others_.remove(fd);
   Watch* w = s->find_fd(fd);
   const bool is_new = w == nullptr;
   for (unsigned i = 0; w == nullptr && i < kMost; ++i) {
@@ -125,7 +167,7 @@ void WatchedSet::watch(int set, int fd, const epoll_event& event) {
     while (end <= i && !s->end_.compare_exchange_weak(end, i + 1)) {
     }
   }
-  if (w == nullptr || s->has_other_with(event.data.u64, fd)) return forget(set, fd);
+  if (w == nullptr || s->has_other_with(event.data.u64, fd)) return leave_to_kernel(set, fd, event);
   w->events.store(event.events, std::memory_order_relaxed);
   w->data.store(event.data.u64, std::memory_order_relaxed);
   w->is_wanted.store(true, std::memory_order_relaxed);
@@ -140,23 +182,46 @@ void WatchedSet::watch(int set, int fd, const epoll_event& event) {
   w->fd.store(fd + 1, std::memory_order_release);
 }
 
-void WatchedSet::forget(int set, int fd) {
+void WatchedSet::leave_to_kernel(int set, int fd, const epoll_event& event) {
   WatchedSet* s = find(set);
   if (s == nullptr) return;
+  if (Watch* w = s->find_fd(fd); w != nullptr) s->give_up(*w, fd);
+  s->others_.add(fd, event);
+}
+
+// Whoever watches it from now on relies on the kernel.
+void WatchedSet::give_up(Watch& w, int fd) {
+  tell(w, fd);
+  with_stream(fd, [&](engine::Stream& stream) {
+    stream.let_bells_lie(0);
+    stream.settle(fd);
+  });
+  w.fd.store(0, std::memory_order_release);
+}
+
+// The same where the kernel knows it already, and goes on to.
+void WatchedSet::hand_over(Watch& w, int fd) {
+  epoll_event event{};
+  event.events = w.events.load(std::memory_order_relaxed);
+  event.data.u64 = w.data.load(std::memory_order_relaxed);
+  const bool is_wanted = w.is_wanted.load(std::memory_order_relaxed);
+  give_up(w, fd);
+  if (is_wanted) others_.add(fd, event);
+}
+
+void WatchedSet::note_other(int set, int operation, int fd, const epoll_event* event) {
+  WatchedSet* s = find(set);
+  if (s == nullptr) return;
+  if (operation == EPOLL_CTL_DEL) return s->others_.remove(fd);
+  s->others_.add(fd, *event);
   s->each([&](Watch& w, int watched) {
-    if (watched != fd) return;
-    s->tell(w, fd);
-    // Whoever watches it from now on relies on the kernel.
-    with_stream(fd, [&](engine::Stream& stream) {
-      stream.let_bells_lie(0);
-      stream.settle(fd);
-    });
-    w.fd.store(0, std::memory_order_release);
+    if (w.data.load(std::memory_order_relaxed) == event->data.u64) s->hand_over(w, watched);
   });
 }
 
 void WatchedSet::unwatch(int set, int fd) {
   WatchedSet* s = find(set);
+  if (s != nullptr) s->others_.remove(fd);
   Watch* w = s != nullptr ? s->find_fd(fd) : nullptr;
   if (w == nullptr) return;
   w->is_wanted.store(false, std::memory_order_relaxed);
@@ -169,7 +234,8 @@ bool WatchedSet::defer(int set, int operation, int fd, const epoll_event* event)
   Watch* w = s != nullptr ? s->find_fd(fd) : nullptr;
   if (w == nullptr) return false;
   const bool is_wanted = w->is_wanted.load(std::memory_order_relaxed);
-  const bool is_usual = w->has_lazy_bell.load(std::memory_order_relaxed) &&
+  const bool is_usual = !s->has_forked_.load(std::memory_order_relaxed) &&
+                        w->has_lazy_bell.load(std::memory_order_relaxed) &&
                         s->waiter_.load(std::memory_order_relaxed) == base::thread_id() &&
                         is_wanted == (operation != EPOLL_CTL_ADD);
   constexpr uint32_t kServed = kReadable | kWritable | EPOLLRDHUP;
@@ -225,119 +291,28 @@ WatchedSet::Inside::Inside(WatchedSet& set) : set_(set) {
   if (set.waiter_.exchange(base::thread_id()) != base::thread_id()) set.tell_all();
 }
 
-void WatchedSet::forget_fd(int fd) {
+void WatchedSet::forget_fd(int fd, bool is_still_watched) {
   if (!is_any_set_watched()) return;
-  for (WatchedSet& s : sets)
+  for (WatchedSet& s : sets) {
+    if (s.set_.load(std::memory_order_acquire) == 0) continue;
     s.each([&](Watch& w, int watched) {
       if (watched != fd) return;
-      s.tell(w, fd);
+      if (is_still_watched) s.tell(w, fd);
       w.fd.store(0, std::memory_order_release);
     });
+    s.others_.remove(fd);
+  }
 }
 
 void WatchedSet::forget_set(int set) {
   WatchedSet* s = find(set);
   if (s == nullptr) return;
+  if (s->is_deferring_.exchange(false)) deferred.fetch_sub(1);
   s->each([](Watch& w, int) { w.fd.store(0, std::memory_order_release); });
   s->end_.store(0, std::memory_order_relaxed);
   s->set_.store(0, std::memory_order_release);
   watched_sets.fetch_sub(1, std::memory_order_acq_rel);
 }
-
-// All streams of a set, kept from being closed while they are looked at again and again.
-class WatchedSet::Look {
- public:
-  explicit Look(WatchedSet& set) {
-    const unsigned end = set.end_.load(std::memory_order_acquire);
-    // Where the last call stopped for want of room.
-    const unsigned first = end > 0 ? set.next_.load(std::memory_order_relaxed) % end : 0;
-    for (unsigned n = 0; n < end; ++n) {
-      Watch& w = set.watches_[(first + n) % end];
-      const int fd = w.fd.load(std::memory_order_acquire) - 1;
-      if (fd < 0 || socket_at(fd) == nullptr) continue;
-      Item& item = items_[count_];
-      item.use.emplace(fd);
-      if (!*item.use || item.use->phase() != Phase::kStream) {
-        item.use.reset();
-        continue;
-      }
-      item.watch = &w;
-      item.stream = (*item.use)->stream.load(std::memory_order_acquire);
-      item.place = (first + n) % end;
-      if (item.stream->glance().may_be_in_memory) {
-        ++count_;
-      } else {
-        w.fd.store(0, std::memory_order_release);
-        item.use.reset();
-      }
-    }
-  }
-
-  int collect(WatchedSet& set, epoll_event* events, int room) {
-    int count = 0;
-    for (unsigned i = 0; i < count_; ++i) {
-      Item& item = items_[i];
-      const engine::Glance glance = item.stream->glance();
-      const uint32_t news = news_of(*item.watch, glance);
-      if (news == 0) continue;
-      if (count == room) {
-        set.next_.store(item.place, std::memory_order_relaxed);
-        break;
-      }
-      if ((news & kReadable) != 0) {
-        item.watch->reported.store(glance.position, std::memory_order_relaxed);
-        item.watch->has_lazy_bell.store(true, std::memory_order_relaxed);
-        item.stream->let_bells_lie(base::thread_id());
-      }
-      events[count].events = news;
-      events[count++].data.u64 = item.watch->data.load(std::memory_order_relaxed);
-    }
-    return count;
-  }
-
-  bool spin() {
-    uint32_t peer_cpu = 0;
-    int64_t lazy = 0;
-    for (unsigned i = 0; i < count_; ++i) {
-      if (const auto glance = items_[i].stream->glance(); glance.peer_cpu != 0)
-        peer_cpu = glance.peer_cpu;
-      if (items_[i].watch->has_lazy_bell.load(std::memory_order_relaxed)) ++lazy;
-    }
-    base::Spin& mine = base::Spin::mine();
-    const auto has_news = [this] {
-      for (unsigned i = 0; i < count_; ++i)
-        if (news_of(*items_[i].watch, items_[i].stream->glance()) != 0) return true;
-      return false;
-    };
-    if (mine.is_beside(peer_cpu)) return mine.by_yielding(has_news);
-    if (!mine.is_worth(peer_cpu, peer_cpu)) return false;
-    return mine.until(has_news, Duration{kSettling.ns * lazy});
-  }
-
- private:
-  struct Item {
-    std::optional<SocketUse> use;
-    Watch* watch = nullptr;
-    engine::Stream* stream = nullptr;
-    unsigned place = 0;
-  };
-
-  // What a program is to be told, of what it asked for. Edges of writability are the kernel's.
-  static uint32_t news_of(const Watch& w, const engine::Glance& glance) {
-    const uint32_t wanted =
-        w.is_wanted.load(std::memory_order_relaxed) ? w.events.load(std::memory_order_relaxed) : 0;
-    const bool is_edge = (wanted & EPOLLET) != 0;
-    uint32_t news = 0;
-    if (glance.has_bytes &&
-        !(is_edge && w.reported.load(std::memory_order_relaxed) == glance.position))
-      news = wanted & kReadable;
-    if (glance.has_room && !is_edge) news |= wanted & kWritable;
-    return news;
-  }
-
-  std::array<Item, kMost> items_;
-  unsigned count_ = 0;
-};
 
 bool WatchedSet::is_kernel_due() {
   const Time now = base::now();
@@ -352,13 +327,6 @@ void WatchedSet::note_kernel_asked() {
   const Duration pause =
       std::clamp(Duration{took.ns * kKernelPart}, kKernelEvery, kKernelAtLeastEvery);
   ask_again_at_.store((now + pause).ns, std::memory_order_relaxed);
-}
-
-int WatchedSet::collect(epoll_event* events, int room, bool may_spin) {
-  Look look(*this);
-  const int count = look.collect(*this, events, room);
-  if (count > 0 || !may_spin || !look.spin()) return count;
-  return look.collect(*this, events, room);
 }
 
 bool WatchedSet::settle() {
@@ -401,36 +369,53 @@ bool WatchedSet::is_for_bell(Watch& w, int fd, engine::Stream& stream) {
   return true;
 }
 
-// What is left of an answer of the kernel's without what it says because of bells.
-uint32_t WatchedSet::without_bells(const epoll_event& event) {
-  if ((event.events & kReadable) == 0 || (event.events & kEnded) != 0) return event.events;
+// What is left of what the kernel says of one descriptor.
+uint32_t WatchedSet::without_bell(const epoll_event& event) {
   uint32_t left = event.events;
+  bool is_watched = false;
   const int saved_errno = errno;
   each([&](Watch& w, int fd) {
     if (w.data.load(std::memory_order_relaxed) != event.data.u64) return;
+    is_watched = true;
+    if ((left & kReadable) == 0 || (left & kEnded) != 0) return;
     with_stream(fd, [&](engine::Stream& stream) {
-      if (is_for_bell(w, fd, stream)) left &= ~kReadable;
+      if (is_for_bell(w, fd, stream)) {
+        left &= ~kReadable;
+      } else if ((w.events.load(std::memory_order_relaxed) & EPOLLET) != 0) {
+        // The edge of a bell whose bytes have been reported, from memory, is an old one.
+        const engine::Glance glance = stream.glance();
+        if (w.reported.exchange(glance.position, std::memory_order_relaxed) == glance.position &&
+            glance.has_bytes && glance.is_in_memory && !glance.is_wire_in_use)
+          left &= ~kReadable;
+      }
     });
   });
   errno = saved_errno;
+  if (!is_watched) others_busy_until_.store((base::now() + kBusy).ns, std::memory_order_relaxed);
   return left;
 }
 
-int WatchedSet::merge(epoll_event* events, int kept, const epoll_event* answer, int count) {
-  const int own = kept;
+int WatchedSet::without_bells(epoll_event* answer, int count) {
+  int kept = 0;
   for (int i = 0; i < count; ++i) {
-    const epoll_event event = answer[i];
-    const uint32_t left = without_bells(event);
-    epoll_event* same = std::find_if(
-        events, events + own, [&](const epoll_event& e) { return e.data.u64 == event.data.u64; });
-    if (same != events + own) {
-      same->events |= left;
-    } else if (left != 0) {
-      events[kept].events = left;
-      events[kept++].data = event.data;
-    }
+    epoll_event event = answer[i];
+    event.events = without_bell(event);
+    if (event.events != 0) answer[kept++] = event;
   }
   return kept;
+}
+
+bool WatchedSet::is_for_kernel(int room) const {
+  if (room > kLittleRoom) return false;
+  int streams = 0;
+  const unsigned end = end_.load(std::memory_order_acquire);
+  for (unsigned i = 0; i < end; ++i)
+    if (watches_[i].fd.load(std::memory_order_acquire) != 0 &&
+        watches_[i].is_wanted.load(std::memory_order_relaxed))
+      ++streams;
+  if (room < streams) return true;
+  return room < streams + static_cast<int>(others_.count()) &&
+         base::now() < Time{others_busy_until_.load(std::memory_order_relaxed)};
 }
 
 }  // namespace ddpsock::shim

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Which epoll sets watch streams that may lie in shared memory. epoll_wait() looks at those without
-// a system call, and while it does their bells may stay unread in the kernel; before it sleeps each
-// is settled, so that the kernel's word is true again. Bounded: a stream that does not fit is rung
-// for each sleep of its reader and costs what it costs on TCP.
+// a system call (memory_look.h), and while it does their bells may stay unread in the kernel;
+// before it sleeps each is settled, so that the kernel's word is true again. Bounded: a stream that
+// does not fit is rung for each sleep of its reader and costs what it costs on TCP.
 #ifndef DDPSOCK_SHIM_MEMORY_WATCH_H_
 #define DDPSOCK_SHIM_MEMORY_WATCH_H_
 
@@ -11,8 +11,10 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <span>
 
 #include "engine/stream.h"
+#include "shim/other_members.h"
 
 namespace ddpsock::shim {
 
@@ -28,8 +30,19 @@ class WatchedSet {
   // Not any more. A bell that lies unread stays so until the next settle(): all that can come of it
   // is that a poller of another kind finds the socket readable for nothing, once.
   static void unwatch(int set, int fd);
-  static void forget_fd(int fd);
-  static void forget_set(int set);
+  // The kernel has done as epoll_ctl asked for something that is not a stream.
+  static void note_other(int set, int operation, int fd, const epoll_event* event);
+  // `fd` is about to be closed; false: it was, and is perhaps another's.
+  static void forget_fd(int fd, bool is_still_watched);
+  // `set` was made just now, by this process: nobody else has it yet. Only such sets are looked
+  // after here.
+  static void note_created(int set);
+  // Somebody else will wait in what `set` may be, or change it, who relies on the kernel: another
+  // set or poll() that holds it, a duplicate, a process that it is passed to. From now on it is the
+  // kernel's.
+  static void share(int set) {
+    if (is_own(set)) share_own(set);
+  }
 
   // An epoll_ctl that the kernel need not hear of before it is asked the next time: programs change
   // what they wait for twice a message. True: it is done. Only for the one thread that waits here.
@@ -50,17 +63,19 @@ class WatchedSet {
     WatchedSet& set_;
   };
 
-  // Streams that have bytes, as events; with them their bells may stay. If there are none, waits a
-  // little for them without sleeping, where `may_spin` and where that is worth it.
-  int collect(epoll_event* events, int room, bool may_spin);
   // About to sleep: the kernel shall tell the truth about all of them. False: one has bytes.
   bool settle();
-  // Adds the kernel's answer (`count` events from `answer`) to `kept` events before it: without
-  // what it reports for a bell that was left there, and in one event what is of one descriptor. How
-  // many there are now.
-  int merge(epoll_event* events, int kept, const epoll_event* answer, int count);
+  // Takes from an answer of the kernel's what it reports for a bell that was left there. How many
+  // events are left.
+  int without_bells(epoll_event* answer, int count);
 
-  // Is it time to ask the kernel too, although there are bytes in memory?
+  // With room for so few events the kernel's own order is the only one that is known: it goes by
+  // when each became ready, and here that is known of none that is found beside another.
+  bool is_for_kernel(int room) const;
+  // Could a member have become ready that only the kernel knows of? `wires`: streams some of whose
+  // bytes come as FPDUs.
+  bool may_others_be_ready(std::span<const int> wires) { return others_.may_be_ready(wires); }
+  // Is it time to ask the kernel in any case, although there are bytes in memory?
   bool is_kernel_due();
   // It was asked, from is_kernel_due() until now.
   void note_kernel_asked();
@@ -79,29 +94,46 @@ class WatchedSet {
     std::atomic<int64_t> seen_at;
     std::atomic<bool> has_lazy_bell;
   };
-  class Look;
+  friend class MemoryLook;
 
+  static constexpr unsigned kMostNumbers = 65536;
+  static std::array<std::atomic<uint64_t>, kMostNumbers / 64> own_;
   static std::atomic<unsigned> deferred;  // sets that have something to tell
   static void tell_kernel_all();
+  static bool is_own(int set) {
+    return static_cast<unsigned>(set) < kMostNumbers &&
+           (own_[static_cast<unsigned>(set) / 64].load(std::memory_order_relaxed) >>
+                (static_cast<unsigned>(set) % 64) &
+            1) != 0;
+  }
+  static void share_own(int set);
+  static void forget_set(int set);
+  static void before_fork();
+  static void in_child();
   void tell(Watch& w, int fd);
   void tell_all();
 
   static bool is_for_bell(Watch& w, int fd, engine::Stream& stream);
-  uint32_t without_bells(const epoll_event& event);
+  uint32_t without_bell(const epoll_event& event);
   template <typename F>
   void each(F visit);
   static WatchedSet* claim(int set);
   Watch* find_fd(int fd);
   bool has_other_with(uint64_t data, int fd);
-  static void forget(int set, int fd);
+  static void leave_to_kernel(int set, int fd, const epoll_event& event);
+  void give_up(Watch& w, int fd);
+  void hand_over(Watch& w, int fd);
 
   std::atomic<int> set_;          // plus 1; 0: free
   std::atomic<uint32_t> waiter_;  // the thread that waited here last
   std::atomic<int> inside_;
   std::atomic<bool> is_deferring_;
+  std::atomic<bool> has_forked_;  // a child has it too, and must find what we have asked for
   std::atomic<unsigned> end_, next_;
   std::atomic<int64_t> asked_at_, ask_again_at_;  // the kernel, nanoseconds
+  std::atomic<int64_t> others_busy_until_;        // one of them was reported lately
   std::array<Watch, kMost> watches_;
+  OtherMembers others_;
 };
 
 extern constinit std::atomic<unsigned> watched_sets;

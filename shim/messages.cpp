@@ -2,18 +2,27 @@
 // recvmsg, sendmsg and the calls that batch them. TCP has no addresses and, with what options.cpp
 // lets through, no control messages: the names come back empty and what was to be sent along is
 // ignored, as the kernel does. A UNIX socket could carry the descriptor of a stream to a process
-// that would take the wire's bytes for the stream's: that is refused.
+// that would take the wire's bytes for the stream's: the connection returns to plain TCP first. One
+// that cannot is refused (EOPNOTSUPP), unless it was accepted and nothing was sent on it: then it
+// is reset and passed on.
 #include <errno.h>
 #include <limits.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
+#include <span>
 
 #include "base/clock.h"
 #include "shim/calls.h"
 #include "shim/fd_table.h"
 #include "shim/flags.h"
-#include "shim/log.h"
+#include "shim/handing_out.h"
+#include "shim/leaving.h"
+#include "shim/listeners.h"
+#include "shim/memory_watch.h"
+#include "shim/passed_fds.h"
 #include "shim/real.h"
 #include "shim/stream_call.h"
 
@@ -44,34 +53,64 @@ engine::Io send_message(engine::Stream& stream, int fd, const msghdr& message, i
                            : stream.send(fd, parts_of(message), wanted.for_engine);
 }
 
+constexpr char kPassed[] = "passed to another process";
+
 bool is_in_ddp_mode(int fd) {
   if (!is_ours(fd)) return false;
   const SocketUse use(fd);
-  if (!use) return false;
-  if (use->message.load(std::memory_order_acquire) != nullptr) return true;
-  if (!has_live_stream(use.phase())) return false;
-  const auto state = use->stream.load(std::memory_order_acquire)->status().state;
-  // While nothing has been said the connection can still be plain, and is where it goes.
-  const bool is_undecided = use->mode.load(std::memory_order_relaxed) == Mode::kUndecided;
-  return state == engine::StreamState::kOpen ||
-         (state == engine::StreamState::kStarting && !is_undecided);
+  return use && (use.phase() == Phase::kMessage || has_live_stream(use.phase()));
+}
+
+bool passes_any_fd(const msghdr& message) {
+  bool does = false;
+  visit_passed_fds(message, [&](int) { does = true; });
+  return does;
 }
 
 bool passes_stream(const msghdr& message) {
-  auto* const m = const_cast<msghdr*>(&message);
-  for (cmsghdr* c = CMSG_FIRSTHDR(m); c != nullptr; c = CMSG_NXTHDR(m, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS || c->cmsg_len < CMSG_LEN(0))
-      continue;
-    for (size_t at = 0; at + sizeof(int) <= c->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
-      int fd;
-      std::memcpy(&fd, CMSG_DATA(c) + at, sizeof fd);
-      if (!is_in_ddp_mode(fd)) continue;
-      log_connection("SCM_RIGHTS", fd, "stream", "",
-                     "refused: the receiver would not know of DDPMODE; rules can say off");
-      return true;
-    }
+  bool does = false;
+  visit_passed_fds(message, [&](int fd) { does |= is_in_ddp_mode(fd); });
+  return does;
+}
+
+// False: one at least is in DDPMODE still, or was.
+template <typename Each>
+bool leave_to_pass(Each each) {
+  bool is_any_handed_out = false;
+  each([&](int fd) { is_any_handed_out |= begin_handing_out(fd); });
+  return is_any_handed_out ? hand_out_each(each, kPassed) : leave_ddp_mode_each(each, kPassed);
+}
+
+// How many of the messages, from the first on, pass on nothing but what may be passed: connections
+// among it are plain TCP then. Also notes the listeners and epoll sets that leave.
+unsigned prepare_to_pass(std::span<const mmsghdr> messages, LeavingListeners& listeners) {
+  const auto each = [=](auto visit) {
+    for (const mmsghdr& m : messages) visit_passed_fds(m.msg_hdr, visit);
+  };
+  unsigned good = 0;
+  if (leave_to_pass(each)) {
+    good = static_cast<unsigned>(messages.size());
+  } else {
+    while (good < messages.size() && !passes_stream(messages[good].msg_hdr)) ++good;
   }
-  return false;
+  for (const mmsghdr& m : messages.first(good))
+    visit_passed_fds(m.msg_hdr, [&](int fd) {
+      WatchedSet::share(fd);
+      listeners.note(fd);
+    });
+  return good;
+}
+
+int refuse() {
+  errno = EOPNOTSUPP;
+  return -1;
+}
+
+// Listeners that are only looked at will arrive once more; but numbers are taken.
+void received(ssize_t result, const msghdr& message, int flags) {
+  if (result < 0 || message.msg_controllen == 0) return;
+  if (is_any_ours()) visit_passed_fds(message, drop_stale_fd);
+  if ((flags & MSG_PEEK) == 0) enter_received_listeners(message);
 }
 
 // When recvmmsg gives up; kNever without a timeout.
@@ -80,70 +119,126 @@ Time deadline_of(const timespec* timeout) {
   return base::now() + Duration{timeout->tv_sec * 1'000'000'000 + timeout->tv_nsec};
 }
 
-}  // namespace
-
 ssize_t chosen_recvmsg(int fd, msghdr* message, int flags) {
   const auto on_libc = [=] { return real.recvmsg(fd, message, flags); };
   if (message == nullptr || (flags & MSG_ERRQUEUE) != 0) return on_libc();
+  leave_for_urgent_data(fd, flags);
   return serve(
       fd, flags,
       [=](engine::Stream& stream) { return receive_message(stream, fd, *message, flags); },
       on_libc);
 }
 
-namespace {
-
 ssize_t chosen_sendmsg(int fd, const msghdr* message, int flags) {
   const auto on_libc = [=] { return real.sendmsg(fd, message, flags); };
   if (message == nullptr) return on_libc();
+  leave_for_urgent_data(fd, flags);
   return serve(
       fd, flags, [=](engine::Stream& stream) { return send_message(stream, fd, *message, flags); },
       on_libc);
 }
 
-}  // namespace
+// Like the kernel, holds the socket for all messages: who has its number after one that slept gets
+// nothing of the rest. An error is reported only if it is the first message's. Nothing: the call is
+// libc's. move(stream, message) -> Io; is_last(message) once it has been moved.
+template <typename Move, typename IsLast>
+std::optional<int> move_each(int fd, int flags, std::span<mmsghdr> messages, Move move,
+                             IsLast is_last) {
+  SocketUse use(fd);
+  if (!use) return std::nullopt;
+  int done = 0;
+  for (mmsghdr& m : messages) {
+    if (done > 0 && socket_at(fd) != &*use) break;
+    const auto moved = serve_stream(
+        use, fd, flags, [&](engine::Stream& stream) { return move(stream, m.msg_hdr); });
+    if (!moved && done == 0) return std::nullopt;
+    if (!moved || *moved < 0) return done > 0 ? done : -1;
+    m.msg_len = static_cast<unsigned>(*moved);
+    ++done;
+    if (is_last(m)) break;
+  }
+  return done;
+}
 
 int chosen_recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
+  const auto on_libc = [=] { return real.recvmmsg(fd, messages, count, flags, timeout); };
+  if (messages == nullptr || count == 0 || (flags & MSG_ERRQUEUE) != 0) return on_libc();
+  leave_for_urgent_data(fd, flags);
   const Time deadline = deadline_of(timeout);
-  unsigned done = 0;
-  // The kernel looks at the time between messages only, and reports an error only if it is the
-  // first.
-  while (done < count) {
-    const ssize_t n = chosen_recvmsg(fd, &messages[done].msg_hdr, flags & ~MSG_WAITFORONE);
-    if (n < 0) return done > 0 ? static_cast<int>(done) : -1;
-    messages[done++].msg_len = static_cast<unsigned>(n);
-    if ((flags & MSG_WAITFORONE) != 0) flags |= MSG_DONTWAIT;
-    if (deadline != kNever && base::now() >= deadline) break;
-  }
-  return static_cast<int>(done);
+  int wanted = flags & ~MSG_WAITFORONE;
+  const auto done = move_each(
+      fd, flags, {messages, count},
+      [&](engine::Stream& stream, msghdr& message) {
+        return receive_message(stream, fd, message, wanted);
+      },
+      // The kernel looks at the time between messages only.
+      [&](const mmsghdr&) {
+        if ((flags & MSG_WAITFORONE) != 0) wanted |= MSG_DONTWAIT;
+        return deadline != kNever && base::now() >= deadline;
+      });
+  return done ? *done : on_libc();
+}
+
+size_t size_of(const msghdr& message) {
+  size_t size = 0;
+  for (const iovec& part : parts_of(message)) size += part.iov_len;
+  return size;
+}
+
+int chosen_sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
+  const auto on_libc = [=] { return real.sendmmsg(fd, messages, count, flags); };
+  if (messages == nullptr || count == 0) return on_libc();
+  leave_for_urgent_data(fd, flags);
+  const auto done = move_each(
+      fd, flags, {messages, std::min(count, unsigned{IOV_MAX})},
+      [=](engine::Stream& stream, const msghdr& message) {
+        return send_message(stream, fd, message, flags);
+      },
+      // What followed a message that was sent in part would leave a hole.
+      [](const mmsghdr& m) { return m.msg_len < size_of(m.msg_hdr); });
+  return done ? *done : on_libc();
+}
+
+}  // namespace
+
+ssize_t own_recvmsg(int fd, msghdr* message, int flags) {
+  if (is_ours(fd)) return chosen_recvmsg(fd, message, flags);
+  if (message == nullptr || message->msg_controllen == 0) return real.recvmsg(fd, message, flags);
+  const ssize_t result = real.recvmsg(fd, message, flags);
+  received(result, *message, flags);
+  return result;
+}
+
+int own_recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
+  if (is_ours(fd)) return chosen_recvmmsg(fd, messages, count, flags, timeout);
+  const int result = real.recvmmsg(fd, messages, count, flags, timeout);
+  for (int i = 0; i < result; ++i) received(0, messages[i].msg_hdr, flags);
+  return result;
 }
 
 ssize_t own_sendmsg(int fd, const msghdr* message, int flags) {
   if (is_ours(fd)) return chosen_sendmsg(fd, message, flags);
-  if (is_any_ours() && message != nullptr && message->msg_controllen > 0 &&
-      passes_stream(*message)) {
-    errno = EOPNOTSUPP;
-    return -1;
-  }
-  return real.sendmsg(fd, message, flags);
+  if (!is_any_ours() || message == nullptr || !passes_any_fd(*message))
+    return real.sendmsg(fd, message, flags);
+  LeavingListeners leaving(Escape::kInFlight);
+  const mmsghdr one{.msg_hdr = *message, .msg_len = 0};
+  const ssize_t sent =
+      prepare_to_pass({&one, 1}, leaving) == 0 ? refuse() : real.sendmsg(fd, message, flags);
+  if (sent < 0) leaving.take_back();
+  return sent;
 }
 
-// The kernel reports an error only if it is of the first message.
 int own_sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
-  if (!is_any_ours() || messages == nullptr) return real.sendmmsg(fd, messages, count, flags);
-  unsigned done = 0;
-  if (!is_ours(fd)) {
-    while (done < count && !passes_stream(messages[done].msg_hdr)) ++done;
-    if (done > 0 || count == 0) return real.sendmmsg(fd, messages, done, flags);
-    errno = EOPNOTSUPP;
-    return -1;
-  }
-  while (done < count && done < IOV_MAX) {
-    const ssize_t n = chosen_sendmsg(fd, &messages[done].msg_hdr, flags);
-    if (n < 0) return done > 0 ? static_cast<int>(done) : -1;
-    messages[done++].msg_len = static_cast<unsigned>(n);
-  }
-  return static_cast<int>(done);
+  if (is_ours(fd)) return chosen_sendmmsg(fd, messages, count, flags);
+  const std::span<const mmsghdr> all(messages, messages == nullptr ? 0 : count);
+  if (!is_any_ours() ||
+      !std::ranges::any_of(all, [](const mmsghdr& m) { return passes_any_fd(m.msg_hdr); }))
+    return real.sendmmsg(fd, messages, count, flags);
+  LeavingListeners leaving(Escape::kInFlight);
+  const unsigned good = prepare_to_pass(all, leaving);
+  const int sent = good > 0 ? real.sendmmsg(fd, messages, good, flags) : refuse();
+  if (sent < 0) leaving.take_back();
+  return sent;
 }
 
 }  // namespace ddpsock::shim

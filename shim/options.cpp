@@ -12,6 +12,7 @@
 #include "ddpsock/ddpsock.h"
 #include "shim/calls.h"
 #include "shim/ddp_options.h"
+#include "shim/leaving.h"
 #include "shim/message_socket.h"
 #include "shim/real.h"
 #include "shim/stream_call.h"
@@ -40,6 +41,13 @@ bool would_break_framing(int level, int name) {
   }
 }
 
+// Asks for what recvmsg() then tells of segments: only the kernel knows.
+bool tells_of_segments(int level, int name) {
+  return level == SOL_SOCKET &&
+         (name == SO_TIMESTAMP || name == SO_TIMESTAMPNS || name == SO_TIMESTAMPING ||
+          name == SO_TIMESTAMP_NEW || name == SO_TIMESTAMPNS_NEW || name == SO_TIMESTAMPING_NEW);
+}
+
 bool is_stream(int fd) {
   const SocketUse use(fd);
   return use && (has_live_stream(use.phase()) || use.phase() == Phase::kMessage);
@@ -63,8 +71,25 @@ int get_error(int fd, void* value, socklen_t* length) {
   int error = 0;
   if (use && use.phase() == Phase::kConnecting) error = complete_connect(use, fd, false);
   if (use && use.phase() == Phase::kMessage) error = message_socket_error(use);
-  return error == 0 || error == EAGAIN ? real.getsockopt(fd, SOL_SOCKET, SO_ERROR, value, length)
-                                       : copy_out(error, value, length);
+  if (error != 0 && error != EAGAIN) return copy_out(error, value, length);
+  const int result = real.getsockopt(fd, SOL_SOCKET, SO_ERROR, value, length);
+  if (result == 0 && *length == sizeof(error) && use && has_live_stream(use.phase())) {
+    memcpy(&error, value, sizeof(error));
+    error = use->stream.load(std::memory_order_acquire)->judge_error(error);
+    memcpy(value, &error, sizeof(error));
+  }
+  return result;
+}
+
+// Whether the program's close is a reset is told to a peer that sees none.
+void note_linger(int fd, const void* value, socklen_t length) {
+  linger wanted;
+  if (length < sizeof(wanted)) return;
+  memcpy(&wanted, value, sizeof(wanted));
+  const SocketUse use(fd);
+  if (use && has_live_stream(use.phase()))
+    use->stream.load(std::memory_order_acquire)
+        ->note_linger(wanted.l_onoff != 0 && wanted.l_linger == 0);
 }
 
 int get_low_water(int fd, void* value, socklen_t* length) {
@@ -133,6 +158,12 @@ int own_setsockopt(int fd, int level, int name, const void* value, socklen_t len
     if (is_push_option(level, name) && value != nullptr)
       return set_push_option(fd, name, value, length);
     if (would_break_framing(level, name) && is_stream(fd)) return fail(ENOPROTOOPT);
+    if (tells_of_segments(level, name)) leave_ddp_mode(fd, "time stamps");
+    if (level == SOL_SOCKET && name == SO_LINGER) {
+      const int result = real.setsockopt(fd, level, name, value, length);
+      if (result == 0) note_linger(fd, value, length);
+      return result;
+    }
   }
   return real.setsockopt(fd, level, name, value, length);
 }

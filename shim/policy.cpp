@@ -3,7 +3,6 @@
 
 #include <limits.h>
 #include <sys/auxv.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
@@ -12,6 +11,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/kernel_call.h"
 #include "shim/discovery.h"
 #include "shim/rules.h"
 
@@ -31,6 +31,7 @@ constexpr const char kNoRegistry[] = "this user has no registry";
 constexpr const char kFull[] = "this user's registry is full";
 constexpr const char kNotHere[] = "the other end is not on this host after all";
 constexpr const char kProvedClient[] = "the client on this host is in DDPMODE";
+constexpr const char kAwaitingClient[] = "the client on this host requires DDPMODE";
 constexpr const char kPlainClient[] = "the client on this host is not in DDPMODE";
 constexpr const char kSniff[] = "the client is not proved: its first bytes decide";
 
@@ -48,7 +49,7 @@ void complain(const TextError& error) {
   std::strncat(line.data(), "expected ", line.size() - std::strlen(line.data()) - 1);
   std::strncat(line.data(), error.expected, line.size() - std::strlen(line.data()) - 2);
   std::strcat(line.data(), "\n");
-  syscall(SYS_write, STDERR_FILENO, line.data(), std::strlen(line.data()));
+  base::kernel_call(SYS_write, STDERR_FILENO, line.data(), std::strlen(line.data()));
 }
 
 void load_policy() {
@@ -114,18 +115,21 @@ const char* reason_of(Listening listening) {
 
 // A connection that a rule requires is DDP towards everybody. If somebody on this host takes it, a
 // publication saves the accepting side from guessing.
-Verdict require(int fd, Listening listening, bool wants_crc) {
-  const bool is_here = listening == Listening::kRegistered || listening == Listening::kUnregistered;
-  const bool is_published = is_here && publish_client(fd, wants_crc) == Publication::kDone;
+Verdict require(int fd, const Address& server, Listening listening, bool wants_crc) {
+  // Who is about to listen here may be in DDPMODE.
+  const bool is_here = listening == Listening::kRegistered ||
+                       listening == Listening::kUnregistered || server.is_loopback();
+  const bool is_proved = listening == Listening::kRegistered;
+  const bool is_published =
+      is_here && publish_client(fd, wants_crc, !is_proved) == Publication::kDone;
   if (!is_here) forget_client(fd);
-  if (is_published && listening == Listening::kRegistered)
-    return {Mode::kProved, wants_crc, kProvedAndRequired, true};
+  if (is_published && is_proved) return {Mode::kProved, wants_crc, kProvedAndRequired, true};
   return {Mode::kRequired, wants_crc, kRequiredUnproved, true};
 }
 
 Verdict prefer(int fd, Listening listening, bool wants_crc) {
   if (listening == Listening::kRegistered) {
-    const Publication published = publish_client(fd, wants_crc);
+    const Publication published = publish_client(fd, wants_crc, false);
     if (published == Publication::kDone) return {Mode::kProved, wants_crc, kProvedListener};
     return plain(published == Publication::kFull ? kFull : kNoRegistry);
   }
@@ -135,9 +139,9 @@ Verdict prefer(int fd, Listening listening, bool wants_crc) {
 
 Verdict judge_unproved(int listener, Client client, const Decision& d) {
   if (d.action == Action::kOff) return plain(kOff);
-  if (d.action == Action::kRequire) return {Mode::kRequired, d.wants_crc, kRequiredUnproved};
+  if (d.action == Action::kRequire) return {Mode::kRequired, d.wants_crc, kRequiredUnproved, true};
   // "Said nothing" counts only where it would have said something: where the listener is known.
-  if (client == Client::kUnpublished && is_listener_published(listener)) return plain(kPlainClient);
+  if (client == Client::kUnpublished && is_silence_proof(listener)) return plain(kPlainClient);
   return {Mode::kUndecided, d.wants_crc, kSniff};
 }
 
@@ -156,24 +160,55 @@ Verdict before_connect(int fd, const sockaddr* to, socklen_t length, Wish wish) 
     return plain(kOff);
   }
   const Listening listening = find_listening(fd, *server, Talk::kStream);
-  return d.action == Action::kRequire ? require(fd, listening, d.wants_crc)
+  return d.action == Action::kRequire ? require(fd, *server, listening, d.wants_crc)
                                       : prefer(fd, listening, d.wants_crc);
 }
 
+void give_up_connecting(int fd) {
+  forget_client(fd);
+}
+
 Verdict after_connect(int fd, const Verdict& before) {
-  if (before.mode != Mode::kProved || confirm_client(fd) == Confirmation::kConfirmed) return before;
-  if (before.reason == kProvedAndRequired)
-    return {Mode::kRequired, before.wants_crc, kRequiredUnproved};
+  const bool is_required = before.reason == kProvedAndRequired;
+  if (before.mode != Mode::kProved || confirm_client(fd, is_required) == Confirmation::kConfirmed)
+    return before;
+  if (is_required) return {Mode::kRequired, before.wants_crc, kRequiredUnproved};
   return plain(kNotHere);
 }
 
-void after_listen(int fd, Wish wish) {
+bool register_listener(int fd, Wish wish, Opened opened) {
   const auto bound = local_address(fd);
-  if (!bound) return;
+  if (!bound || bound->port == 0) return false;
   const bool is_off = wish == Wish::kNone
                           ? !the_policy().is_active || the_policy().rules.is_off_for_some(*bound)
                           : wish == Wish::kOff;
-  if (!is_off) publish_listener(fd, decide(Role::kServer, *bound, wish).wants_crc, Talk::kStream);
+  if (is_off) return true;
+  const bool wants_crc = decide(Role::kServer, *bound, wish).wants_crc;
+  if (opened == Opened::kElsewhere)
+    adopt_listener(fd, wants_crc);
+  else
+    publish_listener(fd, wants_crc, Talk::kStream);
+  return true;
+}
+
+void note_listening(int fd) {
+  note_listened(fd);
+}
+
+bool is_listener_registered(int fd) {
+  return is_listener_published(fd);
+}
+
+bool note_escaped_listener(int fd, Escape how) {
+  return count_escaped(fd, how, 1);
+}
+
+void note_returned_listener(int fd, Escape how) {
+  count_escaped(fd, how, -1);
+}
+
+void note_handed_out(int fd) {
+  count_out_listeners_of(fd);
 }
 
 void forget_listener(int fd) {
@@ -187,7 +222,10 @@ Verdict after_accept(int listener, int fd, Wish wish) {
   // Clients were told of a published listener that it is in DDPMODE, whatever is wished now.
   if (d.action == Action::kOff && !is_listener_published(listener)) return plain(kOff);
   const Client client = find_client(fd);
-  if (client == Client::kPublished) return {Mode::kProved, d.wants_crc, kProvedClient};
+  const bool is_required = d.action == Action::kRequire;
+  if (client == Client::kPublished) return {Mode::kProved, d.wants_crc, kProvedClient, is_required};
+  if (client == Client::kAwaiting)
+    return {Mode::kRequired, d.wants_crc, kAwaitingClient, is_required};
   return judge_unproved(listener, client, d);
 }
 

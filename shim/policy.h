@@ -15,6 +15,8 @@
 
 #include <cstdint>
 
+#include "shim/registry_table.h"
+
 namespace ddpsock::shim {
 
 // What the program asked for on this socket by setsockopt(SOL_DDP, DDP_MODE); kNone: rules decide.
@@ -32,7 +34,7 @@ struct Verdict {
   Mode mode = Mode::kPlain;
   bool wants_crc = true;
   const char* reason = "";   // static text for DDP_STATUS, --explain and the log
-  bool is_required = false;  // plain TCP is not what the rules or the program allow; of a client
+  bool is_required = false;  // plain TCP is not what the rules or the program allow
 };
 
 // Is there any rule that could ever choose a socket, or is the library loaded but off? Constant
@@ -43,6 +45,10 @@ bool is_policy_active();
 // is DDPMODE on this host, the registry says so already. Each attempt to connect must ask anew.
 Verdict before_connect(int fd, const sockaddr* to, socklen_t length, Wish wish);
 
+// The attempt has failed, or is not made: what was said of it is taken back. REQUIRES: not
+// connected.
+void give_up_connecting(int fd);
+
 // After establishment of a connection judged kProved by before_connect: does the reversed tuple
 // exist in this namespace with a socket of the listener judged? If not (address translation, a port
 // taken over in between) the connection is plain, and the peer could not have judged otherwise; or
@@ -50,14 +56,38 @@ Verdict before_connect(int fd, const sockaddr* to, socklen_t length, Wish wish);
 // that before_connect gave.
 Verdict after_connect(int fd, const Verdict& before);
 
-// After listen(2): registers the listener if every connection to it may be in DDPMODE. (A rule that
-// is off for one of a wildcard's addresses keeps the listener out: a client could not know.)
-void after_listen(int fd, Wish wish);
+// Did this program open the listener, or does it use one that came by exec, by SCM_RIGHTS or from a
+// service manager? Of the latter it is not known who was told what, so first bytes decide about
+// clients that have said nothing.
+enum class Opened : uint8_t { kHere, kElsewhere };
 
-// Before the wish of a listener becomes off, or it escapes to where the library is not: new clients
-// will be plain, those who asked before are still obeyed. Not needed when it closes, as a cookie is
-// never used again; a forked child that closes its copy changes nothing.
+// Registers the listener if every connection to it may be in DDPMODE. (A rule that is off for one
+// of a wildcard's addresses keeps the listener out: a client could not know.) Before listen(2), so
+// that no client finds it unregistered. False: `fd` has no port yet.
+bool register_listener(int fd, Wish wish, Opened opened);
+
+// After listen(2) has succeeded on a listener that was registered before: its entry need not
+// outlive it.
+void note_listening(int fd);
+
+// Did this program, or another, register it?
+bool is_listener_registered(int fd);
+
+// When listen(2) fails, or before the wish of a listener becomes off: new clients will be plain,
+// those who asked before are still obeyed. Not when it closes: a cookie is never used again, and
+// other processes may hold the socket.
 void forget_listener(int fd);
+
+// Before a copy of `fd` goes to where the library is not (a program), or may not be (a message):
+// new clients will be plain from now on, whoever registers it again. False if it was not
+// registered.
+bool note_escaped_listener(int fd, Escape how);
+// That copy has not gone after all, or has been received by a process with the library.
+void note_returned_listener(int fd, Escape how);
+
+// Before the accepted `fd` is passed on, with nothing said: so will be what its listener gives
+// next, whose clients count on it no more than on one that has escaped.
+void note_handed_out(int fd);
 
 // After accept(2) gave `fd`, on a listener with `wish`. Never kProved unless the client published
 // it, and then always: the client has been promised.

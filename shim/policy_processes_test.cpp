@@ -5,11 +5,14 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <functional>
 #include <vector>
 
+#include "shim/inet_diag.h"
 #include "shim/policy_testing.h"
+#include "shim/registry.h"
 
 namespace ddpsock::shim {
 namespace {
@@ -89,7 +92,7 @@ TEST_F(ProcessTest, ForkedChildAccepts) {
 TEST_F(ProcessTest, ForkedChildClosingItsCopyForgetsNothing) {
   Listener listener("127.0.0.1");
   in_child([&] {
-    forget_listener(listener.fd());
+    close(listener.fd());
     return 0;
   });
   Outgoing client;
@@ -102,7 +105,7 @@ TEST_F(ProcessTest, ListenerOutlivesItsRegistrant) {
   const uint16_t port = local_address(socket.get())->port;
   // The daemon's way: the process that listens is not the one that serves.
   in_child([&] {
-    after_listen(socket.get(), Wish::kNone);
+    register_listener(socket.get(), Wish::kNone, Opened::kHere);
     return 0;
   });
   Outgoing client;
@@ -151,6 +154,25 @@ TEST_F(RootTest, ClientOfAnotherUserIsProved) {
   });
   ASSERT_TRUE(client.is_well());
   EXPECT_EQ(listener.accept(), Mode::kProved);
+}
+
+// It could doubt for ever.
+TEST_F(RootTest, AcceptWaitsForNoStrangersDoubt) {
+  Listener listener("127.0.0.1");
+  Child client([&] {
+    static Outgoing out;
+    if (!become_stranger()) return false;
+    out = Outgoing();
+    const SocketKey key{.netns = netns_cookie(out.fd()), .cookie = socket_cookie(out.fd())};
+    return out.connect(listener) == Mode::kProved &&
+           own_registry(kStranger).value().set_doubtful(key, true);
+  });
+  ASSERT_TRUE(client.is_well());
+  rusage before{}, after{};
+  ASSERT_EQ(getrusage(RUSAGE_THREAD, &before), 0);
+  EXPECT_EQ(listener.accept(), Mode::kUndecided);
+  ASSERT_EQ(getrusage(RUSAGE_THREAD, &after), 0);
+  EXPECT_LT(after.ru_nvcsw - before.ru_nvcsw, 5) << "it slept";
 }
 
 TEST_F(RootTest, SilentClientOfAnotherUserIsPlain) {
@@ -292,7 +314,7 @@ TEST_F(ProcessTest, EndsAgreeUnderLoad) {
 
 int vouch_as_a_stranger(int listener) {
   if (!become_stranger()) return 1;
-  after_listen(listener, Wish::kNone);
+  register_listener(listener, Wish::kNone, Opened::kHere);
   return 0;
 }
 

@@ -89,8 +89,8 @@ TEST(Policy, RequireIsDdpWithoutProof) {
   Listener unregistered("127.0.0.2", {.is_registered = false});
   Outgoing client;
   EXPECT_EQ(client.connect(unregistered), Mode::kRequired);
-  // It published all the same, so the accepting side need not guess.
-  EXPECT_EQ(unregistered.accept(), Mode::kProved);
+  // It published all the same, so the accepting side need not guess, and sends the Reply at once.
+  EXPECT_EQ(unregistered.accept(), Mode::kRequired);
 
   Listener registered("127.0.0.2");
   Outgoing silent;
@@ -137,10 +137,81 @@ TEST(Policy, ForgottenListenerObeysThoseWhoAskedBefore) {
   Listener listener("127.0.0.1");
   Outgoing before, after;
   EXPECT_EQ(before.connect(listener), Mode::kProved);
+  EXPECT_EQ(before.confirm(), Mode::kProved);
   forget_listener(listener.fd());
   EXPECT_EQ(after.connect(listener), Mode::kPlain);
-  EXPECT_EQ(before.confirm(), Mode::kProved);
   EXPECT_EQ(listener.accept(), Mode::kProved);
+}
+
+TEST(Policy, ListenerForgottenWhileAClientConnects) {
+  Listener listener("127.0.0.1");
+  Outgoing accepted, waiting;
+  EXPECT_EQ(accepted.connect(listener), Mode::kProved);
+  EXPECT_EQ(listener.accept(), Mode::kProved);
+  EXPECT_EQ(waiting.connect(listener), Mode::kProved);
+  forget_listener(listener.fd());
+  EXPECT_EQ(accepted.confirm(), Mode::kProved);
+  EXPECT_EQ(waiting.confirm(), Mode::kPlain);
+  EXPECT_EQ(listener.accept(), Mode::kPlain);
+}
+
+TEST(Policy, RequiredClientGoesInUnprovedWhereTheListenerIsForgotten) {
+  Listener listener("127.0.0.2");
+  Outgoing client;
+  EXPECT_EQ(client.connect(listener), Mode::kProved);
+  forget_listener(listener.fd());
+  EXPECT_EQ(client.confirm(), Mode::kRequired);
+  EXPECT_EQ(listener.accept(), Mode::kRequired);
+}
+
+TEST(Policy, EscapedListenerTakesNoNewClients) {
+  Listener listener("127.0.0.1");
+  ASSERT_TRUE(note_escaped_listener(listener.fd(), Escape::kGone));
+  EXPECT_EQ(Outgoing().ask(listener.port()), Mode::kPlain);
+  // Nor if somebody registers it once more, or another copy comes back.
+  register_listener(listener.fd(), Wish::kNone, Opened::kHere);
+  register_listener(listener.fd(), Wish::kNone, Opened::kElsewhere);
+  note_returned_listener(listener.fd(), Escape::kInFlight);
+  EXPECT_EQ(Outgoing().ask(listener.port()), Mode::kPlain);
+  note_returned_listener(listener.fd(), Escape::kGone);
+  EXPECT_EQ(Outgoing().ask(listener.port()), Mode::kProved);
+}
+
+TEST(Policy, SilenceProvesNothingToWhoFoundTheListener) {
+  Listener listener("127.0.0.1", {.is_registered = false});
+  register_listener(listener.fd(), Wish::kNone, Opened::kElsewhere);
+  Outgoing silent, asking;
+  silent.connect_without_asking(listener.port());
+  EXPECT_EQ(listener.accept(), Mode::kUndecided);
+  EXPECT_EQ(asking.connect(listener), Mode::kProved);
+  EXPECT_EQ(listener.accept(), Mode::kProved);
+}
+
+// More than the registry has room for, faster than any entry ages.
+TEST(Policy, ListenersThatAreGoneTakeNoRoom) {
+  for (int i = 0; i < 6'000; ++i) {
+    const Listener listener("127.0.0.1");
+    ASSERT_TRUE(is_listener_registered(listener.fd())) << i;
+  }
+  Listener last("127.0.0.1");
+  EXPECT_EQ(Outgoing().ask(last.port()), Mode::kProved);
+}
+
+TEST(Policy, ClientsThatHaveGivenUpTakeNoRoom) {
+  const Listener listener("127.0.0.1");
+  for (int i = 0; i < 6'000; ++i) {
+    Outgoing client;
+    ASSERT_EQ(client.ask(listener.port()), Mode::kProved) << i;
+    give_up_connecting(client.fd());
+  }
+}
+
+TEST(Policy, UnboundSocketIsRegisteredLater) {
+  const base::UniqueFd fd = testing::make_socket("127.0.0.1");
+  EXPECT_FALSE(register_listener(fd.get(), Wish::kNone, Opened::kHere));
+  ASSERT_EQ(listen(fd.get(), 1), 0);
+  EXPECT_TRUE(register_listener(fd.get(), Wish::kNone, Opened::kHere));
+  EXPECT_TRUE(is_listener_registered(fd.get()));
 }
 
 TEST(Policy, OneUnregisteredMemberMakesAGroupPlain) {
@@ -215,26 +286,15 @@ class DoubtTest : public ::testing::Test {
   }
 };
 
-TEST_F(DoubtTest, AcceptWaitsUntilTheClientIsSure) {
-  std::thread client([&] {
-    usleep(20'000);
-    EXPECT_TRUE(my_registry().set_doubtful(key_of(client_.fd()), false));
-  });
+TEST_F(DoubtTest, AcceptDecidesForBoth) {
   EXPECT_EQ(listener_.accept(), Mode::kProved);
-  client.join();
+  EXPECT_FALSE(my_registry().set_doubtful(key_of(client_.fd()), false));
+  EXPECT_FALSE(my_registry().withdraw(key_of(client_.fd())));
 }
 
-TEST_F(DoubtTest, AcceptWaitsUntilTheClientHasWithdrawn) {
-  std::thread client([&] {
-    usleep(20'000);
-    EXPECT_TRUE(my_registry().withdraw(key_of(client_.fd())));
-  });
+TEST_F(DoubtTest, AcceptObeysAClientThatHasDecided) {
+  ASSERT_TRUE(my_registry().withdraw(key_of(client_.fd())));
   EXPECT_EQ(listener_.accept(), Mode::kPlain);
-  client.join();
-}
-
-TEST_F(DoubtTest, AcceptDoesNotWaitForever) {
-  EXPECT_EQ(listener_.accept(), Mode::kUndecided);
 }
 
 // Entries of sockets that do not exist, in the way of the client's own.
@@ -298,7 +358,7 @@ TEST(Policy, NotIpIsPlain) {
   sockaddr unix_address{.sa_family = AF_UNIX, .sa_data = ""};
   EXPECT_EQ(before_connect(-1, &unix_address, sizeof unix_address, Wish::kNone).mode, Mode::kPlain);
   EXPECT_EQ(after_accept(-1, -1, Wish::kNone).mode, Mode::kPlain);
-  after_listen(-1, Wish::kStream);
+  register_listener(-1, Wish::kStream, Opened::kHere);
   forget_listener(-1);
 }
 

@@ -66,8 +66,9 @@ class Listener {
     setsockopt(fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     const SocketAddress name(bound, options.port);
     EXPECT_EQ(bind(fd(), name.get(), name.length), 0) << strerror(errno);
+    if (options.is_registered) register_listener(fd(), options.wish, Opened::kHere);
     EXPECT_EQ(listen(fd(), 16), 0) << strerror(errno);
-    if (options.is_registered) after_listen(fd(), options.wish);
+    if (options.is_registered) note_listening(fd());
   }
 
   int fd() const { return fd_.get(); }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/wake.h"
 #include "shim/calls.h"
 #include "shim/fd_table.h"
 #include "shim/memory_glances.h"
@@ -22,6 +23,10 @@ bool is_readable(short events) {
   return (events & kReadable) != 0 && (events & kEnded) == 0;
 }
 
+bool is_zero(const timespec* timeout) {
+  return timeout != nullptr && timeout->tv_sec == 0 && timeout->tv_nsec == 0;
+}
+
 bool has_ended(int fd) {
   pollfd now{fd, 0, 0};
   return real.poll(&now, 1, 0) > 0;
@@ -29,6 +34,13 @@ bool has_ended(int fd) {
 
 bool is_correctable(int fd, bool is_for_reading) {
   return needs_correction(fd, is_for_reading) || (is_for_reading && may_hear_bells(fd));
+}
+
+// Who asks about a set from outside relies on the kernel.
+void leave_sets_to_kernel(const pollfd* fds, nfds_t count) {
+  WatchedSet::tell_kernel();
+  if (!is_any_set_watched()) return;
+  for (nfds_t i = 0; i < count; ++i) WatchedSet::share(fds[i].fd);
 }
 
 bool is_any_correctable(const pollfd* fds, nfds_t count) {
@@ -106,6 +118,13 @@ struct SelectSets {
     glances.await_bytes();
   }
 
+  void leave_sets_to_kernel(int count) const {
+    WatchedSet::tell_kernel();
+    if (!is_any_set_watched() || count > kMostSelected) return;
+    for (int fd = 0; fd < count; ++fd)
+      if (is_in(readers, fd)) WatchedSet::share(fd);
+  }
+
   int withdraw_untrue(int count) const {
     int withdrawn = 0;
     for (int fd = 0; fd < count; ++fd) {
@@ -161,45 +180,55 @@ int select_corrected(const SelectSets& sets, int count, const PollDeadline& dead
 }
 
 bool passes(const SelectSets& sets, int count) {
-  return !is_any_ours() || count < 0 || count > kMostSelected || !sets.is_any_correctable(count);
+  return count < 0 || count > kMostSelected || !sets.is_any_correctable(count);
 }
 
 }  // namespace
 
 int own_poll(pollfd* fds, nfds_t count, int timeout_ms) {
-  WatchedSet::tell_kernel();
-  if (!is_any_ours() || !is_any_correctable(fds, count)) [[likely]]
+  leave_sets_to_kernel(fds, count);
+  if (!is_any_ours()) [[likely]]
     return real.poll(fds, count, timeout_ms);
+  if (!is_any_correctable(fds, count))
+    return base::woken(real.poll(fds, count, timeout_ms), timeout_ms != 0);
   return poll_corrected(
-      fds, count, PollDeadline::after_ms(timeout_ms),
-      [=](const PollDeadline& deadline) { return real.poll(fds, count, deadline.left_ms()); });
+      fds, count, PollDeadline::after_ms(timeout_ms), [=](const PollDeadline& deadline) {
+        return base::woken(real.poll(fds, count, deadline.left_ms()), timeout_ms != 0);
+      });
 }
 
 int own_ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
-  WatchedSet::tell_kernel();
-  if (!is_any_ours() || !is_any_correctable(fds, count)) [[likely]]
+  leave_sets_to_kernel(fds, count);
+  if (!is_any_ours()) [[likely]]
     return real.ppoll(fds, count, timeout, mask);
-  return poll_corrected(fds, count, PollDeadline::after(timeout),
-                        [=](const PollDeadline& deadline) {
-                          timespec left;
-                          return real.ppoll(fds, count, deadline.left(left), mask);
-                        });
+  const bool may_sleep = !is_zero(timeout);
+  if (!is_any_correctable(fds, count))
+    return base::woken(real.ppoll(fds, count, timeout, mask), may_sleep);
+  return poll_corrected(
+      fds, count, PollDeadline::after(timeout), [=](const PollDeadline& deadline) {
+        timespec left;
+        return base::woken(real.ppoll(fds, count, deadline.left(left), mask), may_sleep);
+      });
 }
 
 int own_select(int count, fd_set* readers, fd_set* writers, fd_set* others, timeval* timeout) {
   const SelectSets sets{readers, writers, others};
-  WatchedSet::tell_kernel();
-  if (passes(sets, count)) [[likely]]
+  sets.leave_sets_to_kernel(count);
+  if (!is_any_ours()) [[likely]]
     return real.select(count, readers, writers, others, timeout);
   timespec whole{};
   if (timeout != nullptr) whole = {.tv_sec = timeout->tv_sec, .tv_nsec = timeout->tv_usec * 1000};
+  const bool may_sleep = timeout == nullptr || !is_zero(&whole);
+  if (passes(sets, count))
+    return base::woken(real.select(count, readers, writers, others, timeout), may_sleep);
   const PollDeadline deadline = PollDeadline::after(timeout != nullptr ? &whole : nullptr);
   const int result = select_corrected(sets, count, deadline, [=](const PollDeadline& d) {
     timespec left;
     const timespec* rest = d.left(left);
     timeval tv{};
     if (rest != nullptr) tv = {.tv_sec = rest->tv_sec, .tv_usec = rest->tv_nsec / 1000};
-    return real.select(count, readers, writers, others, rest != nullptr ? &tv : nullptr);
+    return base::woken(
+        real.select(count, readers, writers, others, rest != nullptr ? &tv : nullptr), may_sleep);
   });
   // Linux writes the time that is left back.
   timespec left;
@@ -211,9 +240,12 @@ int own_select(int count, fd_set* readers, fd_set* writers, fd_set* others, time
 int own_pselect(int count, fd_set* readers, fd_set* writers, fd_set* others,
                 const timespec* timeout, const sigset_t* mask) {
   const SelectSets sets{readers, writers, others};
-  WatchedSet::tell_kernel();
-  if (passes(sets, count)) [[likely]]
+  sets.leave_sets_to_kernel(count);
+  if (!is_any_ours()) [[likely]]
     return real.pselect(count, readers, writers, others, timeout, mask);
+  const bool may_sleep = !is_zero(timeout);
+  if (passes(sets, count))
+    return base::woken(real.pselect(count, readers, writers, others, timeout, mask), may_sleep);
   return select_corrected(
       sets, count, PollDeadline::after(timeout), [=](const PollDeadline& deadline) {
         timespec left;

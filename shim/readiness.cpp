@@ -5,6 +5,7 @@
 #include <climits>
 
 #include "shim/connection.h"
+#include "shim/stream_call.h"
 
 namespace ddpsock::shim {
 namespace {
@@ -12,15 +13,36 @@ namespace {
 constexpr int64_t kNsPerSecond = 1'000'000'000;
 constexpr int64_t kLongestSeconds = 1'000'000'000;  // as good as never, and no overflow
 
-// Whoever polls a non-blocking socket can live with EAGAIN, unless it asked for more than a byte.
+// While a connection is young its peer may ask for plain TCP (sshd does before its filter), and ssh
+// takes EAGAIN after a poll() for an error. Whoever uses epoll does not.
+constexpr uint8_t kEarlyLooks = 32;
+
+// Whoever asks about a non-blocking socket can live with EAGAIN, unless it asked for more than a
+// byte.
 bool is_promise_needed(const Socket& socket) {
   return !socket.is_nonblocking.load(std::memory_order_relaxed) ||
          socket.receive_low_water.load(std::memory_order_relaxed) > 1;
 }
 
+bool is_young(const Socket& socket) {
+  return socket.early_looks.load(std::memory_order_relaxed) < kEarlyLooks;
+}
+
+void count_look(Socket& socket) {
+  const uint8_t looks = socket.early_looks.load(std::memory_order_relaxed);
+  if (looks < kEarlyLooks) socket.early_looks.store(looks + 1, std::memory_order_relaxed);
+}
+
 }  // namespace
 
 bool needs_correction(int fd, bool is_for_reading) {
+  if (needs_watch(fd, is_for_reading)) return true;
+  const Socket* socket = socket_at(fd);
+  return is_for_reading && socket != nullptr &&
+         socket->phase.load(std::memory_order_acquire) == Phase::kStream && is_young(*socket);
+}
+
+bool needs_watch(int fd, bool may_withdraw) {
   const Socket* socket = socket_at(fd);
   if (socket == nullptr) return false;
   switch (socket->phase.load(std::memory_order_acquire)) {
@@ -28,7 +50,7 @@ bool needs_correction(int fd, bool is_for_reading) {
     case Phase::kCompleting:
       return true;
     case Phase::kStream:
-      return is_for_reading && is_promise_needed(*socket);
+      return may_withdraw && is_promise_needed(*socket);
     default:
       return false;
   }
@@ -47,10 +69,15 @@ bool is_report_true(int fd, bool is_readable) {
   SocketUse use(fd);
   if (!use) return true;
   const Phase phase = use.phase();
-  if (phase == Phase::kConnecting || phase == Phase::kCompleting) complete_connect(use, fd, false);
+  if (phase == Phase::kConnecting || phase == Phase::kCompleting) {
+    if (!is_true_entry(use, fd)) return true;
+    complete_connect(use, fd, false);
+  }
   if (use.phase() != Phase::kStream || !is_readable) return true;
   engine::Stream& stream = *use->stream.load(std::memory_order_acquire);
-  if (!is_promise_needed(*use) && !stream.glance().is_in_memory) return true;
+  if (!is_promise_needed(*use) && !is_young(*use) && !stream.glance().is_in_memory) return true;
+  if (!is_true_entry(use, fd)) return true;
+  count_look(*use);
   return stream.is_recv_ready(fd);
 }
 

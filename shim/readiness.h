@@ -20,6 +20,10 @@ namespace ddpsock::shim {
 // for.
 bool needs_correction(int fd, bool is_for_reading);
 
+// The same about a watch of an epoll set, for as long as that lasts. `may_withdraw`: it asks for
+// readability, and what is withdrawn would be reported again.
+bool needs_watch(int fd, bool may_withdraw);
+
 // Could bells make the kernel call `fd` readable?
 bool may_hear_bells(int fd);
 

@@ -3,11 +3,11 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstring>
 
+#include "base/kernel_call.h"
 #include "base/sys.h"
 
 // Where this library, or the test that contains it, begins and ends in memory: put there by the
@@ -84,8 +84,8 @@ int boot_pselect(int count, fd_set* readers, fd_set* writers, fd_set* others,
     const sigset_t* mask;
     size_t size;
   } packed{mask, 8};
-  return static_cast<int>(syscall(SYS_pselect6, count, readers, writers, others,
-                                  timeout != nullptr ? &rest : nullptr, &packed));
+  return static_cast<int>(base::kernel_call(SYS_pselect6, count, readers, writers, others,
+                                            timeout != nullptr ? &rest : nullptr, &packed));
 }
 
 }  // namespace ddpsock::shim

@@ -2,10 +2,10 @@
 #include "shim/registry.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +17,8 @@
 #include <cstring>
 #include <span>
 #include <string_view>
+
+#include "base/kernel_call.h"
 
 namespace ddpsock::shim {
 namespace {
@@ -76,9 +78,9 @@ bool name_file(uid_t owner, Path& path) {
 class RawFd {
  public:
   RawFd(const Path& path, int flags)
-      : fd_(static_cast<int>(syscall(SYS_openat, AT_FDCWD, path.data(), flags, kMode))) {}
+      : fd_(static_cast<int>(base::kernel_call(SYS_openat, AT_FDCWD, path.data(), flags, kMode))) {}
   ~RawFd() {
-    if (fd_ >= 0) syscall(SYS_close, fd_);
+    if (fd_ >= 0) base::kernel_call(SYS_close, fd_);
   }
   RawFd(const RawFd&) = delete;
   RawFd& operator=(const RawFd&) = delete;
@@ -118,9 +120,9 @@ bool complete_file(int fd, uid_t owner, struct stat& st) {
 int open_own(const Path& path) {
   const int flags = O_RDWR | kOpenFlags;
   for (int i = 0; i < kLooks; ++i) {
-    long fd = syscall(SYS_openat, AT_FDCWD, path.data(), flags, 0);
+    long fd = base::kernel_call(SYS_openat, AT_FDCWD, path.data(), flags, 0);
     if (fd >= 0 || errno != ENOENT) return static_cast<int>(fd);
-    fd = syscall(SYS_openat, AT_FDCWD, path.data(), flags | O_CREAT | O_EXCL, kMode);
+    fd = base::kernel_call(SYS_openat, AT_FDCWD, path.data(), flags | O_CREAT | O_EXCL, kMode);
     if (fd >= 0 || errno != EEXIST) return static_cast<int>(fd);
   }
   return -1;
@@ -175,12 +177,45 @@ RegistryFile* keep_mapping(RegistryFile* file, uid_t owner, const struct stat& s
   return nullptr;
 }
 
+// Whose file may this process map for writing? Not that of anybody to whom it is superior, who
+// could truncate it under the mapping.
+bool may_write_for(uid_t owner) {
+  uid_t real, effective, saved;
+  if (getresuid(&real, &effective, &saved) != 0) return false;
+  return owner == effective || (owner == 0 && (real == 0 || saved == 0));
+}
+
+// This thread opens files as `owner` meanwhile, and no signal handler with it. The system calls act
+// on one thread; what a signal handler could see is held back.
+class ActingAs {
+ public:
+  explicit ActingAs(uid_t owner) : effective_(geteuid()), is_other_(owner != effective_) {
+    if (!is_other_) return;
+    const uint64_t all = ~uint64_t{0};
+    base::kernel_call(SYS_rt_sigprocmask, SIG_BLOCK, &all, &mask_, sizeof mask_);
+    base::kernel_call(SYS_setfsuid, owner);
+  }
+  ~ActingAs() {
+    if (!is_other_) return;
+    base::kernel_call(SYS_setfsuid, effective_);
+    base::kernel_call(SYS_rt_sigprocmask, SIG_SETMASK, &mask_, nullptr, sizeof mask_);
+  }
+  ActingAs(const ActingAs&) = delete;
+  ActingAs& operator=(const ActingAs&) = delete;
+
+ private:
+  uid_t effective_;
+  bool is_other_;
+  uint64_t mask_ = 0;
+};
+
 RegistryFile* open_mapping(const Path& path, uid_t owner) {
+  const ActingAs acting(owner);
   const int fd = open_own(path);
   if (fd < 0) return nullptr;
   struct stat st;
   RegistryFile* file = complete_file(fd, owner, st) ? map_own(fd) : nullptr;
-  syscall(SYS_close, fd);
+  base::kernel_call(SYS_close, fd);
   return file != nullptr ? keep_mapping(file, owner, st) : nullptr;
 }
 
@@ -245,7 +280,7 @@ std::optional<RegistryTable> own_registry(uid_t owner) {
   Path path;
   if (!name_file(owner, path)) return std::nullopt;
   RegistryFile* file = find_current_mapping(path, owner);
-  if (file == nullptr && geteuid() == owner) file = open_mapping(path, owner);
+  if (file == nullptr && may_write_for(owner)) file = open_mapping(path, owner);
   if (file == nullptr) return std::nullopt;
   return RegistryTable(*file);
 }

@@ -36,8 +36,9 @@ struct Lookup {
 Lookup look_up(uid_t owner, const SocketKey& key);
 
 // The file of `owner`, for writing: mapped before (perhaps under another identity, or by the parent
-// of this process), or if `owner` is the effective user, opened and if need be made. Nothing if
-// that fails; a file that was removed or replaced meanwhile is opened anew.
+// of this process), or if `owner` is the effective user, or the superuser that this process may
+// become again, opened and if need be made. Nothing if that fails; a file that was removed or
+// replaced meanwhile is opened anew.
 std::optional<RegistryTable> own_registry(uid_t owner);
 
 // As above, but never makes or opens a file: only what this process has mapped, wherever it is now.

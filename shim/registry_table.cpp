@@ -3,7 +3,6 @@
 
 #include <sched.h>
 
-#include <algorithm>
 #include <cstring>
 
 namespace ddpsock::shim {
@@ -12,12 +11,15 @@ namespace {
 // Word 0: pid (32 bits), flags (8), phase (8), sequence (16).
 // kAmending is live with addresses that are being filled in; only who set it ends it.
 enum class Phase : uint8_t { kFree, kWriting, kLive, kDoubtful, kAmending };
-constexpr uint64_t kIsConnection = 1, kWantsCrc = 2, kIsAlone = 4, kIsRetired = 8;
+constexpr uint64_t kIsConnection = 1, kWantsCrc = 2, kIsAlone = 4, kIsRetired = 8, kIsAdopted = 16,
+                   kAwaitsReply = 32, kHasListened = 64;
 constexpr unsigned kFlagsAt = 32, kPhaseAt = 40, kSequenceAt = 48;
 
 // The other words.
 enum : size_t { kState, kCookie, kNetns, kLocal, kRemote = kLocal + 2, kPorts = kRemote + 2 };
 static_assert(kPorts + 1 == kSlotWords);
+constexpr size_t kEscaped = kRemote;  // of a listener, which has no remote address
+constexpr unsigned kInFlightAt = 0, kGoneAt = 32;
 
 // A slot that changes under every look is one that is being written.
 constexpr int kLooks = 64;
@@ -38,7 +40,9 @@ uint64_t with_phase(uint64_t seen, Phase phase) {
 
 uint64_t flags_of(const Entry& e) {
   return (e.kind == Kind::kConnection ? kIsConnection : 0) | (e.wants_crc ? kWantsCrc : 0) |
-         (e.is_alone ? kIsAlone : 0) | (e.is_retired ? kIsRetired : 0);
+         (e.is_alone ? kIsAlone : 0) | (e.is_retired ? kIsRetired : 0) |
+         (e.is_adopted ? kIsAdopted : 0) | (e.awaits_reply ? kAwaitsReply : 0) |
+         (e.has_listened ? kHasListened : 0);
 }
 
 Address take_address(const SlotWords& words, size_t at, uint64_t port) {
@@ -94,12 +98,19 @@ std::optional<Entry> decode_slot(const SlotWords& words) {
   e.wants_crc = (flags & kWantsCrc) != 0;
   e.is_alone = (flags & kIsAlone) != 0;
   e.is_retired = (flags & kIsRetired) != 0;
+  e.is_adopted = (flags & kIsAdopted) != 0;
+  e.awaits_reply = (flags & kAwaitsReply) != 0;
+  e.has_listened = (flags & kHasListened) != 0;
   e.is_doubtful = phase == Phase::kDoubtful;
   e.pid = static_cast<uint32_t>(words[kState]);
   e.made_at = static_cast<uint32_t>(words[kPorts]);
   if (phase == Phase::kAmending) return e;
   e.local = take_address(words, kLocal, words[kPorts] >> 48);
-  e.remote = take_address(words, kRemote, words[kPorts] >> 32);
+  if (e.kind == Kind::kListener)
+    e.escaped = {.gone = static_cast<uint32_t>(words[kEscaped] >> kGoneAt),
+                 .in_flight = static_cast<uint32_t>(words[kEscaped] >> kInFlightAt)};
+  else
+    e.remote = take_address(words, kRemote, words[kPorts] >> 32);
   return e;
 }
 
@@ -117,6 +128,9 @@ std::span<RegistryFile::Slot> RegistryTable::window(const SocketKey& key) const 
 }
 
 bool RegistryTable::fill(Slot& slot, uint64_t seen, const Entry& entry) {
+  const SlotWords before = look(slot);
+  const bool was_listener = (before[kState] >> kFlagsAt & kIsConnection) == 0;
+  const bool is_same = was_listener && has_key(before, entry.key);
   const uint64_t writing = next_state(seen, Phase::kWriting, flags_of(entry), entry.pid);
   if (!slot.words[kState].compare_exchange_strong(seen, writing, std::memory_order_acq_rel))
     return false;
@@ -125,7 +139,11 @@ bool RegistryTable::fill(Slot& slot, uint64_t seen, const Entry& entry) {
   slot.words[kCookie].store(entry.key.cookie, std::memory_order_relaxed);
   slot.words[kNetns].store(entry.key.netns, std::memory_order_relaxed);
   put_address(slot, kLocal, entry.local);
-  put_address(slot, kRemote, entry.remote);
+  // What is counted by others meanwhile stays.
+  if (entry.kind == Kind::kConnection)
+    put_address(slot, kRemote, entry.remote);
+  else if (!is_same)
+    put_address(slot, kRemote, {});
   slot.words[kPorts].store(join_ports(entry.local, entry.remote, entry.made_at),
                            std::memory_order_relaxed);
   slot.words[kState].store(with_phase(writing, Phase::kLive), std::memory_order_release);
@@ -185,6 +203,19 @@ bool RegistryTable::set_doubtful(const SocketKey& key, bool is_doubtful) {
   return has_changed;
 }
 
+void RegistryTable::set_listened(const SocketKey& key) {
+  for (Slot& slot : window(key)) {
+    SlotWords words = look(slot);
+    const uint64_t flags = (words[kState] >> kFlagsAt & 0xff) | kHasListened;
+    if (phase_of(words[kState]) != Phase::kLive || !has_key(words, key)) continue;
+    // Whoever changes the entry at this moment has asked the kernel, or leaves it to age.
+    slot.words[kState].compare_exchange_strong(
+        words[kState],
+        next_state(words[kState], Phase::kLive, flags, static_cast<uint32_t>(words[kState])),
+        std::memory_order_acq_rel);
+  }
+}
+
 void RegistryTable::set_addresses(const SocketKey& key, const Address& local,
                                   const Address& remote) {
   for (Slot& slot : window(key)) {
@@ -201,6 +232,24 @@ void RegistryTable::set_addresses(const SocketKey& key, const Address& local,
     slot.words[kState].store(with_phase(amending, Phase::kLive), std::memory_order_release);
     return;
   }
+}
+
+bool RegistryTable::count_escaped(const SocketKey& key, Escape how, int change) {
+  const unsigned shift = how == Escape::kGone ? kGoneAt : kInFlightAt;
+  for (Slot& slot : window(key)) {
+    const SlotWords words = look(slot);
+    const bool is_listener = (words[kState] >> kFlagsAt & kIsConnection) == 0;
+    if (phase_of(words[kState]) == Phase::kFree || !is_listener || !has_key(words, key)) continue;
+    uint64_t seen = slot.words[kEscaped].load();
+    uint64_t next;
+    do {
+      const auto count = static_cast<uint32_t>(seen >> shift);
+      if (change < 0 ? count == 0 : count == ~uint32_t{0}) return true;
+      next = seen + (static_cast<uint64_t>(int64_t{change}) << shift);
+    } while (!slot.words[kEscaped].compare_exchange_weak(seen, next));
+    return true;
+  }
+  return false;
 }
 
 std::optional<Entry> RegistryTable::find(const SocketKey& key) const {

@@ -36,17 +36,29 @@ struct SocketKey {
   bool operator==(const SocketKey&) const = default;
 };
 
+// Copies of a listener that have gone to where the library is not, or whose connections go there,
+// and those on the way to where it may not be.
+struct Escaped {
+  uint32_t gone = 0, in_flight = 0;
+  bool is_any() const { return gone != 0 || in_flight != 0; }
+};
+enum class Escape : uint8_t { kGone, kInFlight };
+
 enum class Kind : uint8_t { kListener, kConnection };
 
 struct Entry {
   SocketKey key;
   Kind kind = Kind::kListener;
   bool wants_crc = true;
-  bool is_alone = false;     // a listener without SO_REUSEPORT: it takes every connection
-  bool is_retired = false;   // a listener that gets no new connections in DDPMODE
-  bool is_doubtful = false;  // a client is about to decide whether to withdraw: ask again
-  uint32_t pid = 0;          // who made it, in its own pid namespace
-  uint32_t made_at = 0;      // seconds of CLOCK_BOOTTIME
+  bool is_alone = false;      // a listener without SO_REUSEPORT: it takes every connection
+  bool is_retired = false;    // a listener that gets no new connections in DDPMODE
+  bool has_listened = false;  // a listener: once it is not in the kernel's table, it is gone
+  bool is_doubtful = false;   // a client is about to decide whether to withdraw
+  bool is_adopted = false;    // a listener that was found, and not opened, by who registered it
+  bool awaits_reply = false;  // a client that goes in unproved: it waits for MPA's Reply
+  uint32_t pid = 0;           // who made it, in its own pid namespace
+  uint32_t made_at = 0;       // seconds of CLOCK_BOOTTIME
+  Escaped escaped;            // a listener's
   // A connection's are unknown (port 0) until it is established; of one that offers memory `local`
   // carries a descriptor's number instead (discovery.cpp).
   Address local, remote;
@@ -79,8 +91,8 @@ class RegistryTable {
   // Tells whether the socket of an entry is gone for good. Called for entries in the way only.
   using IsGone = bool (*)(void* context, const Entry& entry);
 
-  // Replaces the entry with its key, else puts it into a free slot, else into that of a socket
-  // which is gone. False: the table is full there.
+  // Replaces the entry with its key (what has escaped stays so), else puts it into a free slot,
+  // else into that of a socket which is gone. False: the table is full there.
   bool publish(const Entry& entry, IsGone is_gone, void* context);
 
   // Puts `entry` in place of one with its key. False: there was none.
@@ -92,8 +104,14 @@ class RegistryTable {
   // False: there was none in the other state; somebody consumed it.
   bool set_doubtful(const SocketKey& key, bool is_doubtful);
 
+  // For those who clean up: listen(2) has succeeded.
+  void set_listened(const SocketKey& key);
   // For those who clean up: what the connection's addresses turned out to be.
   void set_addresses(const SocketKey& key, const Address& local, const Address& remote);
+
+  // Counts copies of a listener that escape (1), or have not escaped after all (-1, which never
+  // takes a count below none). False: there is no such listener.
+  bool count_escaped(const SocketKey& key, Escape how, int change);
 
   std::optional<Entry> find(const SocketKey& key) const;
 

@@ -101,6 +101,38 @@ TEST_F(TableTest, AddressesMayComeLater) {
   EXPECT_EQ(found.made_at, 1000u);
 }
 
+TEST_F(TableTest, WhatEscapedStaysSoWhoeverRegistersAgain) {
+  Entry listener = make_entry(5);
+  listener.kind = Kind::kListener;
+  EXPECT_FALSE(table_.count_escaped(listener.key, Escape::kGone, 1)) << "nobody was told of it";
+  ASSERT_TRUE(publish(listener));
+  EXPECT_FALSE(table_.find(listener.key)->escaped.is_any());
+  EXPECT_TRUE(table_.count_escaped(listener.key, Escape::kGone, 1));
+  EXPECT_TRUE(table_.count_escaped(listener.key, Escape::kInFlight, 1));
+  ASSERT_TRUE(publish(listener));
+  EXPECT_EQ(table_.find(listener.key)->escaped.gone, 1u);
+  EXPECT_EQ(table_.find(listener.key)->escaped.in_flight, 1u);
+  // Nor does one that comes back twice make up for one that has gone.
+  for (int i = 0; i < 3; ++i)
+    EXPECT_TRUE(table_.count_escaped(listener.key, Escape::kInFlight, -1));
+  EXPECT_EQ(table_.find(listener.key)->escaped.gone, 1u);
+  EXPECT_EQ(table_.find(listener.key)->escaped.in_flight, 0u);
+  EXPECT_TRUE(table_.count_escaped(listener.key, Escape::kGone, -1));
+  EXPECT_FALSE(table_.find(listener.key)->escaped.is_any());
+}
+
+TEST_F(TableTest, ConnectionsDoNotEscape) {
+  Entry e = make_entry(5);
+  e.remote = Address{{5, 6, 7}, 8};
+  ASSERT_TRUE(publish(e));
+  EXPECT_FALSE(table_.count_escaped(e.key, Escape::kGone, 1));
+  EXPECT_EQ(table_.find(e.key)->remote, e.remote);
+  // The same socket listens later.
+  e.kind = Kind::kListener;
+  ASSERT_TRUE(publish(e));
+  EXPECT_FALSE(table_.find(e.key)->escaped.is_any());
+}
+
 TEST_F(TableTest, FullWindowTakesOnlyWhatIsGone) {
   const Entry e = make_entry(5);
   fill_window_of(e.key);

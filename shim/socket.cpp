@@ -3,41 +3,12 @@
 
 #include <sys/mman.h>
 
-#include "base/process.h"
 #include "message/handle.h"
 #include "shim/log.h"
 #include "shim/message_socket.h"
 
 namespace ddpsock::shim {
 namespace {
-
-// generation:24 | fds:20 | calls:20
-constexpr unsigned kFieldBits = 20;
-constexpr uint64_t kField = (uint64_t{1} << kFieldBits) - 1;
-constexpr uint64_t kOneCall = 1;
-constexpr uint64_t kOneFd = uint64_t{1} << kFieldBits;
-constexpr unsigned kGenerationShift = 2 * kFieldBits;
-constexpr uint32_t kGenerationMask = (1u << (64 - kGenerationShift)) - 1;
-
-uint32_t generation_of(uint64_t word) {
-  return static_cast<uint32_t>(word >> kGenerationShift);
-}
-uint32_t fds_of(uint64_t word) {
-  return static_cast<uint32_t>(word >> kFieldBits & kField);
-}
-uint32_t calls_of(uint64_t word) {
-  return static_cast<uint32_t>(word & kField);
-}
-uint64_t make_word(uint32_t generation, uint32_t fds, uint32_t calls) {
-  return uint64_t{generation & kGenerationMask} << kGenerationShift | uint64_t{fds} << kFieldBits |
-         calls;
-}
-
-// The word as this process must read it: a parent's running calls do not run here.
-uint64_t in_this_process(uint64_t word) {
-  const uint32_t now = base::process_generation() & kGenerationMask;
-  return generation_of(word) == now ? word : make_word(now, fds_of(word), 0);
-}
 
 constexpr uint32_t kChunkSockets = 512;
 constexpr uint32_t kMaxChunks = 2048;
@@ -106,54 +77,6 @@ Socket* take_unused() {
 
 }  // namespace
 
-void References::reset() {
-  word_.store(make_word(base::process_generation(), 1, 0), std::memory_order_release);
-}
-
-bool References::try_begin_call() {
-  uint64_t word = word_.load(std::memory_order_acquire);
-  uint64_t next;
-  do {
-    if (fds_of(word) == 0) return false;
-    next = in_this_process(word) + kOneCall;
-  } while (!word_.compare_exchange_weak(word, next, std::memory_order_acq_rel));
-  return true;
-}
-
-References::Left References::end_call(uint32_t generation) {
-  uint64_t word = word_.load(std::memory_order_acquire);
-  uint64_t next;
-  do {
-    const uint64_t mine = in_this_process(word);
-    const bool is_counted =
-        generation_of(mine) == (generation & kGenerationMask) && calls_of(mine) != 0;
-    // The child of a fork inside the call: nothing of the call is left to take back. One more call
-    // than none is reported, so that it never looks like the last.
-    if (!is_counted) return {fds_of(mine), 1};
-    next = mine - kOneCall;
-  } while (!word_.compare_exchange_weak(word, next, std::memory_order_acq_rel));
-  return {fds_of(next), calls_of(next)};
-}
-
-bool References::try_add_fd() {
-  uint64_t word = word_.load(std::memory_order_acquire);
-  uint64_t next;
-  do {
-    if (fds_of(word) == 0) return false;
-    next = in_this_process(word) + kOneFd;
-  } while (!word_.compare_exchange_weak(word, next, std::memory_order_acq_rel));
-  return true;
-}
-
-References::Left References::drop_fd() {
-  uint64_t word = word_.load(std::memory_order_acquire);
-  uint64_t next;
-  do {
-    next = in_this_process(word) - kOneFd;
-  } while (!word_.compare_exchange_weak(word, next, std::memory_order_acq_rel));
-  return {fds_of(next), calls_of(next)};
-}
-
 Socket* take_socket() {
   Socket* socket = pop_free();
   if (socket == nullptr) socket = take_unused();
@@ -167,8 +90,10 @@ Socket* take_socket() {
   socket->mode.store(Mode::kPlain, std::memory_order_relaxed);
   socket->role.store(engine::Role::kInitiator, std::memory_order_relaxed);
   socket->wants_crc.store(true, std::memory_order_relaxed);
+  socket->is_required.store(false, std::memory_order_relaxed);
   socket->engine.store(EngineChoice::kDefault, std::memory_order_relaxed);
   socket->is_nonblocking.store(false, std::memory_order_relaxed);
+  socket->early_looks.store(0, std::memory_order_relaxed);
   socket->has_offered.store(false, std::memory_order_relaxed);
   socket->references.reset();
   return socket;
@@ -189,7 +114,6 @@ static void log_close(const Socket& socket, int fd) {
 
 void retire_socket(Socket& socket, int fd) {
   const Phase phase = socket.phase.load(std::memory_order_acquire);
-  if (phase == Phase::kListening && fd >= 0) forget_listener(fd);
   if (phase == Phase::kStream && is_logging()) log_close(socket, fd);
   drop_dead_stream(socket, fd);
   if (message::Handle* handle = socket.message.exchange(nullptr)) {

@@ -10,6 +10,7 @@
 
 #include "engine/stream.h"
 #include "shim/policy.h"
+#include "shim/references.h"
 
 namespace ddpsock::message {
 class Handle;
@@ -35,34 +36,6 @@ constexpr bool has_live_stream(Phase p) {
   return p == Phase::kConnecting || p == Phase::kCompleting || p == Phase::kStream;
 }
 
-// Counts the descriptors and the running calls that refer to a Socket, in one word, so that exactly
-// one thread sees the last of them go. Lock-free: close() may run in a signal handler. A forked
-// child inherits the descriptors but not the calls of its parent's threads; the word carries the
-// process generation (base/process.h) to tell.
-class References {
- public:
-  struct Left {
-    uint32_t fds;
-    uint32_t calls;
-    bool is_none() const { return fds == 0 && calls == 0; }
-  };
-
-  // A fresh socket, with one descriptor.
-  void reset();
-
-  // False if no descriptor is left: the Socket is on its way out and may be another's next.
-  [[nodiscard]] bool try_begin_call();
-  // REQUIRES: a true try_begin_call() in this process or, before fork, in its parent (`generation`
-  // as it was then: the child's word may have forgotten the call already).
-  Left end_call(uint32_t generation);
-
-  [[nodiscard]] bool try_add_fd();
-  Left drop_fd();
-
- private:
-  std::atomic<uint64_t> word_{0};
-};
-
 struct Socket {
   References references;
   std::atomic<engine::Stream*> stream{nullptr};  // non-null while has_live_stream(phase)
@@ -76,7 +49,9 @@ struct Socket {
   std::atomic<engine::Role> role{engine::Role::kInitiator};
   std::atomic<EngineChoice> engine{EngineChoice::kDefault};
   std::atomic<bool> wants_crc{true};
+  std::atomic<bool> is_required{false};  // plain TCP is not what the rules or the program allow
   std::atomic<bool> is_nonblocking{false};
+  std::atomic<uint8_t> early_looks{0};   // readiness.cpp
   std::atomic<bool> has_offered{false};  // memory to a peer, in the registry
   uint32_t next_free = 0;                // of the pool
 };
@@ -86,8 +61,8 @@ struct Socket {
 // descriptor the process could have) is exhausted. Fresh, with one descriptor counted.
 Socket* take_socket();
 
-// The last reference is gone. Gives up the stream, or the policy's registration of a listener; `fd`
-// is the descriptor about to be closed, -1 if it is closed already.
+// The last reference is gone. Gives up the stream; `fd` is the descriptor about to be closed, -1 if
+// it is closed already. Of a listener nothing is withdrawn: other processes may hold it.
 void retire_socket(Socket& socket, int fd);
 
 // Gives up a stream that no phase needs any more.

@@ -5,8 +5,10 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
+#include "base/wake.h"
 #include "shim/calls.h"
 #include "shim/connection.h"
+#include "shim/listeners.h"
 #include "shim/log.h"
 #include "shim/message_socket.h"
 #include "shim/real.h"
@@ -45,6 +47,7 @@ engine::Peer peer_of(Mode mode) {
 void obey(Socket& socket, const Verdict& verdict) {
   socket.mode.store(verdict.mode, std::memory_order_relaxed);
   socket.reason.store(verdict.reason, std::memory_order_relaxed);
+  socket.is_required.store(verdict.is_required, std::memory_order_relaxed);
   if (!verdict.wants_crc) socket.wants_crc.store(false, std::memory_order_relaxed);
 }
 
@@ -60,6 +63,8 @@ int connect_plain(int fd, const sockaddr* to, socklen_t length, const char* reas
 int connect_again(SocketUse& use, int fd, const sockaddr* to, socklen_t length) {
   const bool is_disconnect =
       to != nullptr && length >= sizeof(sa_family_t) && to->sa_family == AF_UNSPEC;
+  if (is_disconnect && has_live_stream(use.phase()))
+    use->stream.load(std::memory_order_acquire)->note_linger(true);  // what follows is a reset
   const int result = real.connect(fd, to, length);
   if (is_disconnect && result == 0 && use.phase() != Phase::kListening) {
     use->phase.store(Phase::kIdle, std::memory_order_release);
@@ -76,7 +81,14 @@ int connect_in_ddp_mode(SocketUse& use, int fd, const sockaddr* to, socklen_t le
                         const Verdict& verdict) {
   const int result = real.connect(fd, to, length);
   const int connect_errno = errno;
-  if (result != 0 && connect_errno != EINPROGRESS && connect_errno != EINTR) return result;
+  const bool is_closed = socket_at(fd) != &*use;  // by another thread meanwhile
+  if (result != 0 && connect_errno != EINPROGRESS && connect_errno != EINTR) {
+    // Not where it is connected after all, or another thread or process is at it.
+    if (!is_closed && tcp_state(fd) == Tcp::kFailed) give_up_connecting(fd);
+    errno = connect_errno;
+    return result;
+  }
+  if (is_closed) return result;
   use->is_nonblocking.store(is_nonblocking(fd), std::memory_order_relaxed);
   obey(*use, verdict);
   if (!open_stream(*use, fd, engine::Role::kInitiator, peer_of(verdict.mode), Phase::kConnecting)) {
@@ -99,7 +111,7 @@ int connect_by_policy(int fd, const sockaddr* to, socklen_t length, Wish wish) {
   if (verdict.mode != Mode::kProved && verdict.mode != Mode::kRequired)
     return connect_plain(fd, to, length, verdict.reason);
   if (!verdict.is_required && !engine::user_stream_engine().is_available()) {
-    before_connect(fd, to, length, Wish::kOff);
+    give_up_connecting(fd);
     return connect_plain(fd, to, length, "this process has no memory for DDPMODE");
   }
   if (!is_ours(fd) && enter_fd(fd) == nullptr) return fail(ENOBUFS);
@@ -151,7 +163,6 @@ int accepted_by_policy(int listener, int fd, bool is_nonblocking) {
     wish = use->wish.load(std::memory_order_relaxed);
     is_known_listener = use.phase() == Phase::kListening;
   }
-  // A listener that came by exec, SCM_RIGHTS or from systemd is not known.
   if (wish == Wish::kOff || (!is_known_listener && !is_tcp_socket(fd))) return fd;
   Verdict verdict = after_accept(listener, fd, wish);
   verdict.wants_crc = verdict.wants_crc && wants_crc;
@@ -160,35 +171,62 @@ int accepted_by_policy(int listener, int fd, bool is_nonblocking) {
     report_plain("accept", fd, verdict.reason);
   } else if (!accept_in_ddp_mode(fd, is_nonblocking, verdict, engine)) {
     real.close(fd);
-    return fail(ECONNABORTED);
+    // The peer counts on DDPMODE. A program that hears that there is no room waits before the next.
+    return fail(engine::user_stream_engine().is_available() ? ECONNABORTED : ENFILE);
   }
   errno = saved_errno;
   return fd;
 }
 
-int accepted(int listener, int fd, bool is_nonblocking) {
+// May the policy have something to say about what `listener` accepts?
+bool is_of_interest(int listener) {
+  return socket_at(listener) != nullptr || (is_policy_active() && is_listening_tcp(listener));
+}
+
+// One that came by exec, by SCM_RIGHTS or from a service manager becomes known when accept has
+// returned: a thread that is cancelled in it has accepted nothing, and somebody else may.
+void know_listener(int listener) {
+  const Socket* socket = socket_at(listener);
+  if (socket == nullptr || socket->phase.load(std::memory_order_relaxed) == Phase::kIdle)
+    enter_listener(listener);
+}
+
+int accepted(int listener, int fd, bool is_nonblocking, bool is_of_interest) {
+  if (is_of_interest) know_listener(listener);
   if (fd < 0) return fd;
   set_origin(fd, Origin::kAccepted);
   drop_stale_fd(fd);
-  if (!is_ours(listener) && !is_policy_active()) return fd;
-  return accepted_by_policy(listener, fd, is_nonblocking);
+  return is_of_interest ? accepted_by_policy(listener, fd, is_nonblocking) : fd;
 }
 
-void listening(int fd) {
+enum class Listening : uint8_t {
+  kNone,   // it is none of ours, or one already
+  kKnown,  // to the policy
+  kUnnamed,
+};
+
+// Before the kernel makes the listener visible, so that every client finds it registered; a port
+// that the kernel is yet to choose nobody can know.
+Listening begin_listening(int fd) {
   Wish wish = Wish::kNone;
   if (const SocketUse use(fd); use) {
-    if (message_connection(use) != nullptr) listen_for_messages(*use, fd);
-    if (use.phase() != Phase::kIdle) return;
+    if (use.phase() != Phase::kIdle) return Listening::kNone;
     wish = use->wish.load(std::memory_order_relaxed);
   } else if (!is_tcp_socket(fd)) {
-    return;
+    return Listening::kNone;
   }
-  if (wish == Wish::kOff) return;
-  if (!is_ours(fd) && enter_fd(fd) == nullptr) return;
-  if (const SocketUse use(fd); use) {
-    use->phase.store(Phase::kListening, std::memory_order_release);
-    after_listen(fd, wish);
-  }
+  if (wish == Wish::kOff || (!is_ours(fd) && enter_fd(fd) == nullptr)) return Listening::kNone;
+  const SocketUse use(fd);
+  if (!use) return Listening::kNone;
+  use->phase.store(Phase::kListening, std::memory_order_release);
+  return register_listener(fd, wish, Opened::kHere) ? Listening::kKnown : Listening::kUnnamed;
+}
+
+void end_listening(int fd) {
+  const SocketUse use(fd);
+  if (!use) return;
+  use->phase.store(Phase::kIdle, std::memory_order_release);
+  forget_listener(fd);
 }
 
 }  // namespace
@@ -210,21 +248,33 @@ int own_socketpair(int domain, int type, int protocol, int* pair) {
 }
 
 int own_listen(int fd, int backlog) {
+  if (!is_ours(fd) && !is_policy_active()) return real.listen(fd, backlog);
+  const int saved_errno = errno;
+  const Listening begun = begin_listening(fd);
+  errno = saved_errno;
   const int result = real.listen(fd, backlog);
-  if (result == 0 && (is_ours(fd) || is_policy_active())) {
-    const int saved_errno = errno;
-    listening(fd);
-    errno = saved_errno;
+  const int listen_errno = errno;
+  if (result != 0 && begun != Listening::kNone) end_listening(fd);
+  if (const SocketUse use(fd); result == 0 && use) {
+    if (message_connection(use) != nullptr) listen_for_messages(*use, fd);
+    if (begun == Listening::kKnown) note_listening(fd);
+    if (begun == Listening::kUnnamed)
+      register_listener(fd, use->wish.load(std::memory_order_relaxed), Opened::kHere);
   }
+  errno = listen_errno;
   return result;
 }
 
 int own_accept(int fd, sockaddr* address, socklen_t* length) {
-  return accepted(fd, real.accept(fd, address, length), false);
+  const bool is_interesting = is_of_interest(fd);
+  const int result = base::woken(real.accept(fd, address, length), is_any_ours());
+  return accepted(fd, result, false, is_interesting);
 }
 
 int own_accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
-  return accepted(fd, real.accept4(fd, address, length, flags), (flags & SOCK_NONBLOCK) != 0);
+  const bool is_interesting = is_of_interest(fd);
+  const int result = base::woken(real.accept4(fd, address, length, flags), is_any_ours());
+  return accepted(fd, result, (flags & SOCK_NONBLOCK) != 0, is_interesting);
 }
 
 int own_connect(int fd, const sockaddr* to, socklen_t length) {

@@ -4,11 +4,12 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "base/wake.h"
 #include "shim/real.h"
 
 namespace ddpsock::shim {
 
-Server choose_server(SocketUse& use, int fd, int flags) {
+Server choose_undecided_server(SocketUse& use, int fd, int flags) {
   for (;;) {
     switch (use.phase()) {
       case Phase::kStream:
@@ -23,27 +24,31 @@ Server choose_server(SocketUse& use, int fd, int flags) {
       case Phase::kCompleting:
         break;
     }
+    if (!is_true_entry(use, fd)) return Server::kLibc;
     if (complete_connect(use, fd, false) == EAGAIN) return Server::kLater;
     if (use.phase() != Phase::kConnecting) continue;
     if ((flags & MSG_DONTWAIT) != 0 || use->is_nonblocking.load(std::memory_order_relaxed))
       return Server::kLater;
     pollfd established{fd, POLLOUT, 0};
-    if (real.poll(&established, 1, -1) < 0) return Server::kInterrupted;
+    if (base::woken(real.poll(&established, 1, -1), true) < 0) return Server::kInterrupted;
+    if (socket_at(fd) != &*use || !is_true_entry(use, fd)) return Server::kGone;
   }
 }
 
 bool is_for_libc(const engine::Io& io, SocketUse& use, int fd) {
-  if (io.error == 0) [[likely]]
-    return false;
   if (io.error == ENOTSOCK || io.error == EBADF) {
-    drop_fd(fd);
-    return true;
+    forget_stale_fd(fd, *use);
+    return io.error == ENOTSOCK;
   }
   if (io.error != EPROTOTYPE) return false;
   const engine::Stream& stream = *use->stream.load(std::memory_order_acquire);
-  if (stream.status().state != engine::StreamState::kPlain) return false;
+  const engine::StreamStatus status = stream.status();
+  if (status.state != engine::StreamState::kPlain) return false;
   // Not the stream's own words, which go with it.
-  if (use.phase() == Phase::kStream) make_plain(*use, fd, "the peer turned out to be plain TCP");
+  if (use.phase() == Phase::kStream)
+    make_plain(*use, fd,
+               status.is_peer_ddpsock ? "returned to plain TCP: the peer or a relative asked for it"
+                                      : "the peer turned out to be plain TCP");
   return true;
 }
 

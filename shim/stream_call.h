@@ -5,6 +5,8 @@
 
 #include <errno.h>
 
+#include <optional>
+
 #include "shim/connection.h"
 #include "shim/fd_table.h"
 
@@ -16,15 +18,45 @@ enum class Server : uint8_t {
   kLater,        // a non-blocking call on a connection that TCP has not established: EAGAIN
   kNobody,       // message mode has no bytes to read or write: EOPNOTSUPP
   kInterrupted,  // a signal came while a blocking call waited for TCP: EINTR
+  kGone,         // `fd` was closed meanwhile, or is another's: EBADF
 };
 
 // Who serves a call on `use` with these MSG_* flags. Completes a connection under way; a blocking
 // call waits for TCP here, because libc's would not stop at establishment.
-Server choose_server(SocketUse& use, int fd, int flags);
+Server choose_undecided_server(SocketUse& use, int fd, int flags);
+inline Server choose_server(SocketUse& use, int fd, int flags) {
+  return use.phase() == Phase::kStream ? Server::kStream : choose_undecided_server(use, fd, flags);
+}
+
+// What a call answers that no server has; 0: it is libc's.
+constexpr int error_of(Server server) {
+  switch (server) {
+    case Server::kLater:
+      return EAGAIN;
+    case Server::kNobody:
+      return EOPNOTSUPP;
+    case Server::kInterrupted:
+      return EINTR;
+    case Server::kGone:
+      return EBADF;
+    default:
+      return 0;
+  }
+}
 
 // True if `io` means that the call is libc's: the peer turned out to be plain TCP, or the
-// descriptor is no longer the socket it was (closed by code that no preload sees).
+// descriptor is not a socket any more (closed by code that no preload sees). Not EBADF: a call that
+// slept acted on the socket it began with, and never begins again with another.
 bool is_for_libc(const engine::Io& io, SocketUse& use, int fd);
+
+// Is `fd` still what it is entered as? If not, it is left to its new owner. A system call now and
+// then only (engine::Stream::is_behind).
+inline bool is_true_entry(const SocketUse& use, int fd) {
+  if (use->stream.load(std::memory_order_acquire)->is_behind(fd)) [[likely]]
+    return true;
+  forget_stale_fd(fd, *use);
+  return false;
+}
 
 inline ssize_t to_libc(const engine::Io& io) {
   if (!io.is_ok()) {
@@ -34,19 +66,27 @@ inline ssize_t to_libc(const engine::Io& io) {
   return io.count;
 }
 
-// Runs `on_stream(Stream&) -> Io` or `on_libc() -> ssize_t`. errno afterwards is as libc leaves it.
+// Runs `on_stream(Stream&) -> Io`. Nothing: the call is libc's.
+template <typename OnStream>
+std::optional<ssize_t> serve_stream(SocketUse& use, int fd, int flags, OnStream on_stream) {
+  const Server server = choose_server(use, fd, flags);
+  if (server != Server::kStream) [[unlikely]] {
+    if (const int error = error_of(server); error != 0) return to_libc(engine::Io::fail(error));
+    return std::nullopt;
+  }
+  if (is_true_entry(use, fd)) {
+    const engine::Io io = on_stream(*use->stream.load(std::memory_order_acquire));
+    if (io.is_ok() || !is_for_libc(io, use, fd)) [[likely]]
+      return to_libc(io);
+  }
+  return std::nullopt;
+}
+
+// The same, or `on_libc() -> ssize_t`. errno afterwards is as libc leaves it.
 template <typename OnStream, typename OnLibc>
 ssize_t serve(int fd, int flags, OnStream on_stream, OnLibc on_libc) {
-  if (SocketUse use(fd); use) {
-    const Server server = choose_server(use, fd, flags);
-    if (server == Server::kLater) return to_libc(engine::Io::fail(EAGAIN));
-    if (server == Server::kNobody) return to_libc(engine::Io::fail(EOPNOTSUPP));
-    if (server == Server::kInterrupted) return to_libc(engine::Io::fail(EINTR));
-    if (server == Server::kStream) {
-      const engine::Io io = on_stream(*use->stream.load(std::memory_order_acquire));
-      if (!is_for_libc(io, use, fd)) return to_libc(io);
-    }
-  }
+  if (SocketUse use(fd); use)
+    if (const auto result = serve_stream(use, fd, flags, on_stream)) return *result;
   return on_libc();
 }
 

@@ -19,10 +19,12 @@ Policy policy;
 void reset_parts() {
   engine.opened = engine.released = engine.completed = engine.unready = 0;
   engine.waited = engine.finds_plain_peer = engine.is_full = false;
+  engine.takes_at_most = 0;
+  engine.after_next = nullptr;
   for (auto& glance : engine.glances) glance = {};
   policy.is_active = false;
   policy.connect = policy.established = policy.accept = Mode::kPlain;
-  policy.asked = policy.listeners = 0;
+  policy.asked = policy.listeners = policy.late_listeners = 0;
 }
 
 namespace {
@@ -31,6 +33,10 @@ using ddpsock::engine::Io;
 
 Io to_io(ssize_t n) {
   return n < 0 ? Io::fail(errno) : Io::ok(n);
+}
+
+void run_after() {
+  if (const auto run = engine.after_next.exchange(nullptr); run != nullptr) run();
 }
 
 class InvertingStream final : public ddpsock::engine::Stream {
@@ -45,7 +51,10 @@ class InvertingStream final : public ddpsock::engine::Stream {
       const auto* p = static_cast<const unsigned char*>(part.iov_base);
       for (size_t i = 0; i < part.iov_len; ++i) bytes.push_back(static_cast<unsigned char>(~p[i]));
     }
+    if (const size_t most = engine.takes_at_most; most != 0)
+      bytes.resize(std::min(bytes.size(), most));
     const Io io = to_io(base::sys.send(fd, bytes.data(), bytes.size(), flags));
+    run_after();
     if (io.is_ok()) sent += static_cast<uint64_t>(io.count);
     return io;
   }
@@ -56,6 +65,7 @@ class InvertingStream final : public ddpsock::engine::Stream {
     message.msg_iov = const_cast<iovec*>(to.data());
     message.msg_iovlen = to.size();
     const Io io = to_io(base::sys.recvmsg(fd, &message, flags));
+    run_after();
     size_t left = io.is_ok() ? static_cast<size_t>(io.count) : 0;
     for (const iovec& part : to) {
       auto* p = static_cast<unsigned char*>(part.iov_base);
@@ -87,7 +97,10 @@ class InvertingStream final : public ddpsock::engine::Stream {
     return Io::ok(0);
   }
 
-  void release(int) override { ++engine.released; }
+  void release(int fd) override {
+    ++engine.released;
+    engine.released_as = fd;
+  }
   void leave_memory(int) override {}
   ddpsock::engine::Glance glance() const override { return engine.glances[number]; }
   void let_bells_lie(uint32_t) override {}
@@ -167,12 +180,27 @@ Verdict before_connect(int, const sockaddr*, socklen_t, Wish wish) {
   return {.mode = wish == Wish::kStream ? Mode::kRequired : test::policy.connect.load(),
           .reason = "as the test says"};
 }
+void give_up_connecting(int) {}
 Verdict after_connect(int, const Verdict&) {
   return {.mode = test::policy.established, .reason = "as the test says after all"};
 }
-void after_listen(int, Wish) {
+bool register_listener(int fd, Wish, Opened) {
+  int is_visible = 0;
+  socklen_t length = sizeof(is_visible);
+  real.getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &is_visible, &length);
+  if (is_visible != 0) ++test::policy.late_listeners;
   ++test::policy.listeners;
+  return true;
 }
+void note_listening(int) {}
+bool is_listener_registered(int) {
+  return false;
+}
+bool note_escaped_listener(int, Escape) {
+  return false;
+}
+void note_returned_listener(int, Escape) {}
+void note_handed_out(int) {}
 void forget_listener(int) {
   --test::policy.listeners;
 }

@@ -17,10 +17,13 @@ inline constexpr size_t kMostStreams = 256;
 
 struct Engine {
   std::atomic<int> opened, released, completed;  // calls of open, release, on_connected
+  std::atomic<int> released_as;                  // the last release's descriptor
   std::atomic<bool> waited;                      // the last on_connected's `wait`
   std::atomic<bool> finds_plain_peer;            // streams answer EPROTOTYPE
   std::atomic<int> unready;                      // so many times is_recv_ready says no
   std::atomic<bool> is_full;                     // open fails with ENFILE
+  std::atomic<size_t> takes_at_most;             // bytes a send, if not 0
+  std::atomic<void (*)()> after_next;            // runs at the end of the next send or recv
   // What a look at each stream's memory says, in the order in which they were opened.
   std::array<ddpsock::engine::Glance, kMostStreams> glances;
 };
@@ -30,6 +33,7 @@ struct Policy {
   std::atomic<bool> is_active;
   std::atomic<Mode> connect, established, accept;
   std::atomic<int> asked, listeners;  // before_connect calls; registered now
+  std::atomic<int> late_listeners;    // registered when clients could see them
 };
 extern Policy policy;
 

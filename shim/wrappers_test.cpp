@@ -10,10 +10,10 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,6 +22,7 @@
 #include <string>
 #include <thread>
 
+#include "base/kernel_call.h"
 #include "ddpsock/ddpsock.h"
 #include "shim/fd_table.h"
 #include "shim/test_parts.h"
@@ -40,11 +41,12 @@ std::string inverted(std::string text) {
 
 std::string raw_read(int fd) {
   char buffer[256];
-  const long n = syscall(SYS_read, fd, buffer, sizeof(buffer));
+  const long n = base::kernel_call(SYS_read, fd, buffer, sizeof(buffer));
   return n < 0 ? "error" : std::string(buffer, static_cast<size_t>(n));
 }
 void raw_write(int fd, const std::string& text) {
-  ASSERT_EQ(syscall(SYS_write, fd, text.data(), text.size()), static_cast<long>(text.size()));
+  ASSERT_EQ(base::kernel_call(SYS_write, fd, text.data(), text.size()),
+            static_cast<long>(text.size()));
 }
 
 int int_option(int fd, int level, int name) {
@@ -116,6 +118,7 @@ TEST_F(Wrappers, ConnectAndAcceptOpenStreams) {
   EXPECT_EQ(engine.completed, 1);
   EXPECT_TRUE(engine.waited);
   EXPECT_EQ(policy.listeners, 1);
+  EXPECT_EQ(policy.late_listeners, 0) << "a client could have come before";
   ASSERT_EQ(write(client, "hello", 5), 5);
   EXPECT_EQ(raw_read(served), inverted("hello"));
   raw_write(client, inverted("back"));
@@ -372,8 +375,8 @@ TEST_F(Wrappers, CloseRangeReleases) {
 
 TEST_F(Wrappers, ClosedBehindOurBack) {
   connect_pair();
-  syscall(SYS_close, client);
-  const int file = static_cast<int>(syscall(SYS_openat, AT_FDCWD, "/dev/zero", O_RDWR));
+  base::kernel_call(SYS_close, client);
+  const int file = static_cast<int>(base::kernel_call(SYS_openat, AT_FDCWD, "/dev/zero", O_RDWR));
   ASSERT_EQ(file, client);
   char c = 'x';
   EXPECT_EQ(read(file, &c, 1), 1);
@@ -383,7 +386,7 @@ TEST_F(Wrappers, ClosedBehindOurBack) {
 
 TEST_F(Wrappers, ASocketThatTakesAStaleNumberIsFresh) {
   connect_pair();
-  syscall(SYS_close, client);
+  base::kernel_call(SYS_close, client);
   const int next = socket(AF_INET, SOCK_STREAM, 0);
   ASSERT_EQ(next, client);
   EXPECT_FALSE(is_ours(next));
@@ -525,13 +528,16 @@ TEST_F(Wrappers, ADissolvedConnectionIsJudgedAnew) {
   EXPECT_EQ(raw_read(served), inverted("x"));
 }
 
-TEST_F(Wrappers, PollOfANonBlockingSocketIsTheKernels) {
+TEST_F(Wrappers, PollOfANonBlockingSocketIsTheKernelsAfterItsFirstReports) {
   connect_pair();
   raw_write(served, "x");
-  engine.unready = 1;
   int on = 1;
   ioctl(client, FIONBIO, &on);
   pollfd p{client, POLLIN, 0};
+  engine.unready = 1;
+  EXPECT_EQ(poll(&p, 1, 0), 0);
+  for (int report = 1; report < 32; ++report) EXPECT_EQ(poll(&p, 1, 0), 1);
+  engine.unready = 1;
   EXPECT_EQ(poll(&p, 1, 0), 1);
   fcntl(client, F_SETFL, 0);
   EXPECT_EQ(poll(&p, 1, 0), 0);
@@ -602,6 +608,68 @@ TEST_F(Wrappers, SendfileMovesTheOffsetByWhatWasSent) {
   for (int fd : {file, pipes[0], pipes[1]}) close(fd);
 }
 
+// A pair in DDPMODE whose number another thread takes while a call of many parts is between two.
+class TakenBetween : public Wrappers {
+ protected:
+  void SetUp() override {
+    Wrappers::SetUp();
+    connect_pair();
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, others), 0);
+    number = client;
+    engine.after_next = [] { dup2(others[0], number); };
+  }
+  void TearDown() override {
+    for (int fd : others) close(fd);
+    Wrappers::TearDown();
+  }
+  static void expect_other_got_nothing() {
+    char byte;
+    EXPECT_EQ(recv(others[1], &byte, 1, MSG_DONTWAIT), -1);
+  }
+  static inline int others[2], number;
+};
+
+TEST_F(TakenBetween, MessagesSent) {
+  char text[] = "ab";
+  iovec part{text, 2};
+  mmsghdr both[2] = {};
+  for (mmsghdr& m : both) m.msg_hdr.msg_iov = &part, m.msg_hdr.msg_iovlen = 1;
+  EXPECT_EQ(sendmmsg(client, both, 2, 0), 1);
+  expect_other_got_nothing();
+  EXPECT_EQ(raw_read(served), inverted("ab"));
+}
+
+TEST_F(TakenBetween, MessagesReceived) {
+  raw_write(served, inverted("ab"));
+  raw_write(others[1], "cd");
+  char text[2];
+  iovec part{text, 2};
+  mmsghdr both[2] = {};
+  for (mmsghdr& m : both) m.msg_hdr.msg_iov = &part, m.msg_hdr.msg_iovlen = 1;
+  EXPECT_EQ(recvmmsg(client, both, 2, 0, nullptr), 1);
+  EXPECT_EQ(raw_read(others[0]), "cd");
+}
+
+TEST_F(TakenBetween, BurstsOfAFile) {
+  const int file = memfd_create("file", MFD_CLOEXEC);
+  ASSERT_EQ(ftruncate(file, 300 * 1024), 0);
+  EXPECT_EQ(sendfile(client, file, nullptr, 300 * 1024), 256 * 1024);
+  expect_other_got_nothing();
+  close(file);
+}
+
+TEST_F(Wrappers, AMessageSentInPartIsTheLast) {
+  connect_pair();
+  char text[] = "abc";
+  iovec part{text, 3};
+  mmsghdr both[2] = {};
+  for (mmsghdr& m : both) m.msg_hdr.msg_iov = &part, m.msg_hdr.msg_iovlen = 1;
+  engine.takes_at_most = 2;
+  EXPECT_EQ(sendmmsg(client, both, 2, 0), 1);
+  EXPECT_EQ(both[0].msg_len, 2u);
+  EXPECT_EQ(raw_read(served), inverted("ab"));
+}
+
 TEST_F(Wrappers, OptionsThatWouldBreakFramingAreRefused) {
   connect_pair();
   const int one = 1;
@@ -623,7 +691,7 @@ TEST_F(Wrappers, LowWaterCountsPayloadAndReadsBack) {
   EXPECT_EQ(int_option(client, SOL_SOCKET, SO_RCVLOWAT), 100);
   int kernels = 0;
   socklen_t length = sizeof(kernels);
-  syscall(SYS_getsockopt, client, SOL_SOCKET, SO_RCVLOWAT, &kernels, &length);
+  base::kernel_call(SYS_getsockopt, client, SOL_SOCKET, SO_RCVLOWAT, &kernels, &length);
   EXPECT_EQ(kernels, 1);
   setsockopt(client, SOL_SOCKET, SO_RCVLOWAT, &negative, sizeof(negative));
   EXPECT_EQ(int_option(client, SOL_SOCKET, SO_RCVLOWAT), INT_MAX);
@@ -656,7 +724,8 @@ TEST_F(Wrappers, AWishChoosesAConnection) {
   EXPECT_EQ(errno, EALREADY);
   close(listener);
   listener = -1;
-  EXPECT_EQ(policy.listeners, 0);
+  // Another process may hold it.
+  EXPECT_EQ(policy.listeners, 1);
 }
 
 TEST_F(Wrappers, AWishOnAListenerComesAndGoes) {

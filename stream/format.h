@@ -37,6 +37,20 @@
 #define DDPSOCK_FEATURE_JOINS 0x0004u     /* joins memory that the other side offers */
 #define DDPSOCK_FEATURE_ONE_SIDED 0x0008u /* takes FPDUs of a queue pair between the chunks */
 
+#define DDPSOCK_FEATURE_RAW 0x0010u   /* returns to plain TCP when asked to */
+#define DDPSOCK_FEATURE_HURRY 0x0020u /* of one frame: its sender waits for the other's */
+
+/* With FEATURE_RAW in both hellos an RDMAP Send with Solicited Event on queue 0 is not stream: it
+ * begins with these words. */
+#define DDPSOCK_RAW_KIND_OFFSET 0
+#define DDPSOCK_RAW_NUMBER_OFFSET 4
+#define DDPSOCK_RAW_SIZE 8
+/* The number is the MSN of the first FPDU not seen; behind it the bytes that are to come again. */
+#define DDPSOCK_RAW_ASK 0x5241573fu /* "RAW?" */
+/* What follows is plain; the number says how many bytes of it have come before. */
+#define DDPSOCK_RAW_MARK 0x52415721u /* "RAW!" */
+#define DDPSOCK_RAW_MAX_RETURNED 49152u
+
 /* With FEATURE_ONE_SIDED: Reads and atomics that a side takes at a time (IRD, and so the other's
  * ORD). */
 #define DDPSOCK_ONE_SIDED_DEPTH 16u

@@ -10,7 +10,7 @@
 // one sees the other. The words lie in memory that the other side may scribble on: what they say
 // can cost this connection its wakeups and nothing else.
 //
-// Templates over the atomic type, so that bell_model_test.cpp runs this very code through every
+// Templates over the atomic type, so that bell_test.cpp runs this very code through every
 // interleaving, store buffers included.
 #ifndef DDPSOCK_ENGINE_SHM_BELL_H_
 #define DDPSOCK_ENGINE_SHM_BELL_H_
@@ -20,14 +20,14 @@
 
 namespace ddpsock::engine::shm {
 
-// Set in the tail by the reader: nothing may be published any more. One word holds both, so that
+// Set in the tail, by either side: nothing may be published any more. One word holds both, so that
 // what was published before is known exactly.
 inline constexpr uint64_t kClosedBit = uint64_t{1} << 63;
 
 enum class Publication : uint8_t {
   kQuiet,     // the reader is awake, or a bell is unread
   kMustRing,  // the caller must ring: the reader may sleep
-  kClosed,    // the reader has closed the lane; nothing was published
+  kClosed,    // the lane is closed; nothing was published
   kCorrupt,   // the word is not what this side last wrote; nothing was published
 };
 

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// One direction of a shared-memory connection: a ring of bytes, and beside it the TCP connection
-// ("the wire") for what does not fit and for bells. Sans-IO: no system call, no wait, no clock.
+// One direction of a shared-memory connection: bytes in memory, and beside it the TCP connection
+// ("the wire") for what came before, for bells and for filler. No wait, no clock.
 //
 // Positions count bytes since the beginning and never wrap (63 bits). What a side knows for sure it
 // keeps in its own state (LaneTx, LaneRx, in memory the peer does not have); everything in `Lane`
-// is written by the peer too, so each word is copied once and bounded before it is used, and an
-// offset into `data` is masked. A peer that lies spoils its own bytes.
+// is written by the peer too, so each word is copied once and bounded before it is used. A peer
+// that lies spoils its own bytes.
 //
-// Bytes of stream go into the ring, or as FPDUs over the wire while the ring is full and before
-// both sides have it. The order between the two needs no position in the FPDU:
-//   - to the wire (`is_on_wire`): ring bytes written before precede every FPDU after it, and a
-//     reader that has taken an FPDU from the kernel sees them all. It reads the ring first.
-//   - back to the ring: the writer notes a barrier, "ring bytes from B on follow all FPDUs before
-//     number M", and rings once. It does so again only when the reader has passed the last barrier.
+// Bytes lie in one of three areas, in this order: those from `base` on in the lane's own page,
+// those from `ring_from` on in a ring that stays in a processor's cache, those from `spill_from` on
+// in a large one, for which there is memory only while bytes lie there. A lane that is read to its
+// end begins in its own page again.
+//
+// On the wire the writer puts `octets`, counted before they are sent: bells, one octet each, and
+// filler. The reader takes as many as are counted and looks at none of them.
 #ifndef DDPSOCK_ENGINE_SHM_LANE_H_
 #define DDPSOCK_ENGINE_SHM_LANE_H_
 
@@ -27,87 +28,131 @@
 namespace ddpsock::engine::shm {
 
 inline constexpr uint32_t kRingSize = 256 * 1024;
-// A ring that is empty begins again at its first byte before it has used more than this, so that a
-// connection with small messages touches one page and stays in the cache.
-inline constexpr uint32_t kSmallRing = 3 * 1024;
+inline constexpr uint32_t kSpillSize = 4 * 1024 * 1024;
+// A writer of small messages touches one page and stays in the cache.
+inline constexpr uint32_t kSmallSize = 3 * 1024;
+inline constexpr uint32_t kLanePage = 4096;
+// Lent, and given back, at a time. A writer that can wait asks for more only if its reader goes on
+// not reading: what lies there costs more than what goes round in the cache.
+inline constexpr uint32_t kSpillPiece = 256 * 1024;
+// The piece in which the reader stands is not written again before it has left it.
+inline constexpr uint32_t kMostSpilt = kSpillSize - kSpillPiece;
+inline constexpr size_t kMostBytes = size_t{kSmallSize} + kRingSize + kMostSpilt;
+inline constexpr size_t kRingsSize = size_t{kRingSize} + kSpillSize;
 // Apart so far, because processors fetch lines in pairs.
 inline constexpr size_t kLine = 128;
+
+inline constexpr uint64_t kNowhere = ~uint64_t{0};
 
 struct Lane {
   // Zeroed memory becomes a lane that nobody has used.
   void reset() {
-    writer.is_on_wire.store(1, std::memory_order_relaxed);
+    writer.ring_from.store(kNowhere, std::memory_order_relaxed);
+    writer.spill_from.store(kNowhere, std::memory_order_relaxed);
+    writer.fpdus.store(1, std::memory_order_relaxed);
     reader.next_fpdu.store(1, std::memory_order_relaxed);
     bell.armed.store(1, std::memory_order_relaxed);
   }
 
   struct alignas(kLine) {  // by the writer
     std::atomic<uint64_t> tail;
-    std::atomic<uint64_t> base;          // the position that lies at data[0]
-    std::atomic<uint64_t> barrier;       // B
-    std::atomic<uint32_t> barrier_fpdu;  // M
-    std::atomic<uint32_t> bells;         // sent so far
-    std::atomic<uint32_t> is_on_wire;
-    std::atomic<uint32_t> cpu;  // where it last ran, plus 1
+    std::atomic<uint64_t> base, ring_from, spill_from;
+    std::atomic<uint64_t> octets;
+    // The same once they are in the kernel, or have been taken back.
+    std::atomic<uint64_t> settled_octets;
+    // Octets that there will ever be, plus 1, once it has left: FPDUs follow them. 0: not left.
+    std::atomic<uint64_t> last_octet;
+    std::atomic<uint32_t> fpdus;  // the number of the next, as far as they precede the octets
+    std::atomic<uint32_t> cpu;    // where it last ran, plus 1
+    // Its end of the connection is a reset, whatever has been read (SO_LINGER 0).
+    std::atomic<uint32_t> is_resetting;
+    std::atomic<uint32_t> has_ended;  // its FIN is on the wire, or will be at once
   } writer;
   struct alignas(kLine) {  // by the reader
     std::atomic<uint64_t> head;
     std::atomic<uint32_t> next_fpdu;  // the FPDU it expects
     std::atomic<uint32_t> cpu;
-    std::atomic<uint32_t> has_left;  // the last process that held the stream has released it
   } reader;
   struct alignas(kLine) {  // by both
     std::atomic<uint32_t> armed;
-    std::atomic<uint32_t> room_wanted;  // a futex: the writer sleeps until there is room
+    // A futex: the writer sleeps until no more than so many bytes, plus 1, are left.
+    std::atomic<uint32_t> room_wanted;
   } bell;
   alignas(kLine) std::array<uint8_t, kLine> reserved;
-  alignas(kLine) std::array<uint8_t, kRingSize> data;
+  alignas(kLine) std::array<uint8_t, kSmallSize> small;
+};
+static_assert(sizeof(Lane) <= kLanePage);
+
+// Where the two rings of a lane lie.
+class Rings {
+ public:
+  virtual uint8_t* data() = 0;
+  // Provides memory for bytes [from, to); false if there is none, and then they must not be
+  // written: the kernel would answer with SIGBUS.
+  virtual bool provide(size_t from, size_t to) = 0;
+  // Bytes [from, to), whole pages, are no longer needed.
+  virtual void give_back(size_t from, size_t to) = 0;
+
+ protected:
+  ~Rings() = default;
 };
 
 // What the writer knows. Plain data in its own memory, touched under the lease of its direction.
 struct LaneTx {
   uint64_t tail = 0;
-  uint64_t base = 0;
-  uint64_t head = 0;                // the reader's, when last looked at
-  uint32_t barrier_fpdu = 0;        // M of the last barrier
-  uint32_t populated = kSmallRing;  // bytes of `data` that surely have memory
-  bool is_on_wire = true;
-  bool must_ring = false;  // the first publication after a barrier
+  uint64_t head = 0;  // the reader's, when last looked at
+  uint64_t base = 0, ring_from = kNowhere, spill_from = kNowhere;
+  uint64_t spill_until = 0;  // the position up to which the large ring is lent, and has memory
+  uint32_t provided = 0;     // bytes of the small ring that surely have memory
+  bool must_ring = false;    // with the next publication
+  bool is_poor = false;      // no memory for the rings, when last asked for
 };
 
 struct LaneRx {
   uint64_t head = 0;
-  uint32_t bells = 0;  // taken from the kernel
+  uint64_t octets = 0;  // taken from the kernel
 };
-
-// FPDU numbers wrap.
-constexpr bool is_before(uint32_t a, uint32_t b) {
-  return static_cast<int32_t>(a - b) < 0;
-}
 
 class LaneWriter {
  public:
-  LaneWriter(Lane& lane, LaneTx& state) : lane_(lane), s_(state) {}
+  LaneWriter(Lane& lane, LaneTx& state, Rings& rings) : lane_(lane), s_(state), rings_(rings) {}
 
   struct Room {
     uint8_t* data;
     size_t size;
   };
 
-  // Contiguous room, at most `most`; size 0: full. Looks at the reader's head only when what it
-  // knew does not suffice.
+  // Contiguous room, at most `most`; size 0: full, or there is no memory behind it.
   Room room(size_t most) {
-    const uint64_t used = s_.tail - s_.base;
-    const bool is_leaving_small = used > 0 && used + most > kSmallRing;
-    if (free_known() < most || (is_leaving_small && s_.head != s_.tail)) look_at_head();
-    if (is_leaving_small && s_.head == s_.tail) rewind();
-    const size_t offset = (s_.tail - s_.base) & (kRingSize - 1);
-    return {lane_.data.data() + offset,
-            std::min({most, free_known(), static_cast<size_t>(kRingSize - offset)})};
+    if (!is_in_ring() && used_of_page() + most <= kSmallSize) return room_in_page(most);
+    if (s_.head != s_.tail) look_at_head();
+    if (s_.head == s_.tail) rewind();
+    if (!is_in_ring()) {
+      if (used_of_page() + most <= kSmallSize) return room_in_page(most);
+      const Room ring = room_in_ring(s_.tail, most);
+      if (ring.size == 0) return s_.head == s_.tail ? room_in_page(kSmallSize) : ring;
+      lane_.writer.ring_from.store(s_.ring_from = s_.tail, std::memory_order_relaxed);
+      return ring;
+    }
+    return is_spilling() ? room_in_spill(most) : room_in_ring(s_.ring_from, most);
   }
 
-  // Where room() pointed, as an offset, for whoever provides the memory behind it.
-  size_t offset() const { return (s_.tail - s_.base) & (kRingSize - 1); }
+  // There is no room, and its reader is not reading: lends a piece of the large ring, into which
+  // all goes until all is read. False: none is left.
+  bool spill() {
+    if (s_.is_poor) return false;
+    const uint64_t from = is_spilling() ? s_.spill_from : s_.tail;
+    const size_t offset = static_cast<size_t>(s_.tail - from) & (kSpillSize - 1);
+    const size_t size =
+        std::min<size_t>({kSpillPiece, kMostSpilt - lying_from(from), kSpillSize - offset});
+    if (size == 0) return false;
+    s_.is_poor = !rings_.provide(kRingSize + offset, kRingSize + offset + size);
+    if (s_.is_poor) return false;
+    if (!is_spilling())
+      lane_.writer.spill_from.store(s_.spill_from = from, std::memory_order_relaxed);
+    s_.spill_until = s_.tail + size;
+    return true;
+  }
 
   // `n` bytes have been written where room() said. kClosed, kCorrupt: they are not sent.
   Publication publish(size_t n, uint32_t cpu) {
@@ -124,58 +169,88 @@ class LaneWriter {
     return p;
   }
 
-  // Counts a bell. Before it is sent: a reader must not find one that nobody has counted.
-  void count_bell() { lane_.writer.bells.fetch_add(1, std::memory_order_relaxed); }
+  // `n` octets are about to be sent. False: the lane is closed, they must not be, and do not count.
+  [[nodiscard]] bool count(uint64_t n) {
+    lane_.writer.octets.fetch_add(n, std::memory_order_seq_cst);
+    if (!is_closed()) return true;
+    settle(n);
+    return false;
+  }
+  // Those counted last were sent, but for `unsent`.
+  void settle(uint64_t unsent) {
+    if (unsent > 0) lane_.writer.octets.fetch_sub(unsent, std::memory_order_seq_cst);
+    lane_.writer.settled_octets.store(lane_.writer.octets.load(std::memory_order_relaxed),
+                                      std::memory_order_release);
+  }
 
   bool is_closed() const {
-    return (lane_.writer.tail.load(std::memory_order_relaxed) & kClosedBit) != 0;
+    return (lane_.writer.tail.load(std::memory_order_seq_cst) & kClosedBit) != 0;
   }
-
-  // From now on by FPDUs.
-  void turn_to_wire() {
-    s_.is_on_wire = true;
-    lane_.writer.is_on_wire.store(1, std::memory_order_release);
-  }
-
-  // From now on by the ring, behind all FPDUs before `next_fpdu`. False: the reader has not passed
-  // the last barrier, or there is less than `wanted` room.
-  bool turn_to_ring(uint32_t next_fpdu, size_t wanted) {
-    if (next_fpdu == 0) return false;  // means "no barrier"
-    if (s_.barrier_fpdu != 0 &&
-        is_before(lane_.reader.next_fpdu.load(std::memory_order_acquire), s_.barrier_fpdu))
-      return false;
-    if (free_known() < wanted) look_at_head();
-    if (free_known() < wanted) return false;
-    s_.barrier_fpdu = next_fpdu;
-    s_.is_on_wire = false;
-    s_.must_ring = true;
-    lane_.writer.barrier.store(s_.tail, std::memory_order_relaxed);
-    lane_.writer.barrier_fpdu.store(next_fpdu, std::memory_order_release);
-    lane_.writer.is_on_wire.store(0, std::memory_order_release);
-    return true;
+  // Nothing is published any more, by whomever: a FIN follows, or FPDUs.
+  void close() { close_lane(lane_.writer.tail); }
+  // FPDUs follow the octets counted so far. REQUIRES: close(), and nobody is sending octets.
+  void leave() {
+    if (lane_.writer.last_octet.load(std::memory_order_relaxed) != 0) return;
+    const uint64_t n = lane_.writer.octets.load(std::memory_order_relaxed);
+    lane_.writer.last_octet.store(n + 1, std::memory_order_release);
   }
 
   // The writer is about to sleep until the reader makes room. False: there is some by now.
   bool want_room() {
-    lane_.bell.room_wanted.store(1, std::memory_order_seq_cst);
+    const uint32_t left = is_spilling() ? 0 : kRingSize / 2;
+    lane_.bell.room_wanted.store(left + 1, std::memory_order_seq_cst);
     look_at_head(std::memory_order_seq_cst);
-    return free_known() == 0;
+    return !has_room();
   }
   bool is_full() {
-    if (free_known() == 0) look_at_head();
-    return free_known() == 0;
+    if (!has_room()) look_at_head(std::memory_order_seq_cst);
+    return !has_room();
   }
   std::atomic<uint32_t>& room_futex() { return lane_.bell.room_wanted; }
   void want_no_room() { lane_.bell.room_wanted.store(0, std::memory_order_relaxed); }
   uint32_t peer_cpu() const { return lane_.reader.cpu.load(std::memory_order_relaxed); }
   Lane& lane() { return lane_; }
-  bool is_read_to_end() {
-    look_at_head();
-    return s_.head == s_.tail;
-  }
 
  private:
-  size_t free_known() const { return kRingSize - static_cast<size_t>(s_.tail - s_.head); }
+  bool is_in_ring() const { return s_.ring_from != kNowhere; }
+  bool is_spilling() const { return s_.spill_from != kNowhere; }
+  size_t used_of_page() const { return static_cast<size_t>(s_.tail - s_.base); }
+  // Bytes of the area that begins at `from` that are not read.
+  size_t lying_from(uint64_t from) const {
+    return static_cast<size_t>(s_.tail - std::max(s_.head, from));
+  }
+  bool has_room() const {
+    if (s_.head == s_.tail) return true;
+    if (s_.is_poor) return false;
+    if (is_spilling()) return s_.tail < s_.spill_until;
+    return !is_in_ring() || lying_from(s_.ring_from) < kRingSize;
+  }
+
+  Room room_in_page(size_t most) {
+    const size_t used = used_of_page();
+    return {lane_.small.data() + used, std::min(most, kSmallSize - used)};
+  }
+  Room room_in_ring(uint64_t from, size_t most) {
+    const size_t offset = static_cast<size_t>(s_.tail - from) & (kRingSize - 1);
+    const size_t n = std::min({most, kRingSize - lying_from(from), kRingSize - offset});
+    if (n == 0) return {nullptr, 0};
+    s_.is_poor = false;
+    if (offset + n > s_.provided) {
+      const size_t to =
+          std::min<size_t>(std::max<size_t>(offset + n, 2 * size_t{s_.provided}), kRingSize);
+      s_.is_poor = !rings_.provide(s_.provided, to);
+      if (s_.is_poor) return {nullptr, 0};
+      s_.provided = static_cast<uint32_t>(to);
+    }
+    return {rings_.data() + offset, n};
+  }
+  Room room_in_spill(size_t most) {
+    const size_t offset = static_cast<size_t>(s_.tail - s_.spill_from) & (kSpillSize - 1);
+    const size_t n = std::min<size_t>(
+        {most, static_cast<size_t>(s_.spill_until - s_.tail), kSpillSize - offset});
+    if (n == 0) return {nullptr, 0};
+    return {rings_.data() + kRingSize + offset, n};
+  }
 
   void look_at_head(std::memory_order order = std::memory_order_acquire) {
     const uint64_t head = lane_.reader.head.load(order);
@@ -183,18 +258,30 @@ class LaneWriter {
     if (head - s_.head <= s_.tail - s_.head) s_.head = head;
   }
 
+  // REQUIRES: the reader has read all.
   void rewind() {
-    s_.base = s_.tail;
-    lane_.writer.base.store(s_.base, std::memory_order_relaxed);
+    if (is_spilling()) {
+      const size_t at = static_cast<size_t>(s_.tail - s_.spill_from) & (kSpillSize - 1);
+      const size_t first = at / kSpillPiece * kSpillPiece;
+      const size_t size = static_cast<size_t>(s_.spill_until - s_.tail) + (at - first);
+      const size_t last = (first + size + kLanePage - 1) / kLanePage * kLanePage;
+      if (size > 0) rings_.give_back(kRingSize + first, kRingSize + last);
+      lane_.writer.spill_from.store(s_.spill_from = kNowhere, std::memory_order_relaxed);
+    }
+    if (is_in_ring())
+      lane_.writer.ring_from.store(s_.ring_from = kNowhere, std::memory_order_relaxed);
+    if (s_.base != s_.tail) lane_.writer.base.store(s_.base = s_.tail, std::memory_order_relaxed);
+    s_.is_poor = false;
   }
 
   Lane& lane_;
   LaneTx& s_;
+  Rings& rings_;
 };
 
 class LaneReader {
  public:
-  LaneReader(Lane& lane, LaneRx& state) : lane_(lane), s_(state) {}
+  LaneReader(Lane& lane, LaneRx& state, Rings& rings) : lane_(lane), s_(state), rings_(rings) {}
 
   struct Bytes {
     const uint8_t* data;
@@ -202,74 +289,87 @@ class LaneReader {
     bool is_corrupt = false;
   };
 
-  // Contiguous bytes that come next in the stream for a reader that expects FPDU `next_fpdu`, at
-  // most `most`. Size 0: the ring has none before that FPDU.
-  Bytes next(uint32_t next_fpdu, size_t most) const {
-    const uint64_t tail = lane_.writer.tail.load(std::memory_order_acquire) & ~kClosedBit;
-    const uint64_t available = limit(tail, next_fpdu) - s_.head;
-    if (tail - s_.head > kRingSize) return {nullptr, 0, true};
-    if (available == 0) return {nullptr, 0};
-    const uint64_t base = lane_.writer.base.load(std::memory_order_relaxed);
-    const size_t offset = (s_.head - base) & (kRingSize - 1);
-    return {lane_.data.data() + offset, std::min({most, static_cast<size_t>(available),
-                                                  static_cast<size_t>(kRingSize - offset)})};
-  }
+  // Contiguous bytes that come next in the stream, at most `most`. Size 0: there are none.
+  Bytes next(size_t most) const { return at(0, most); }
 
-  // Contiguous bytes `skip` behind the next, without regard to FPDUs that come before; for who
-  // looks or leaves, and has asked size_before(). REQUIRES: skip + most <= size() when that was
-  // asked.
+  // The same `skip` bytes further on.
   Bytes at(size_t skip, size_t most) const {
-    const uint64_t base = lane_.writer.base.load(std::memory_order_relaxed);
-    const size_t offset = (s_.head + skip - base) & (kRingSize - 1);
-    return {lane_.data.data() + offset, std::min(most, static_cast<size_t>(kRingSize - offset))};
+    const uint64_t tail = tail_now();
+    const uint64_t size = tail - s_.head;
+    if (size > kMostBytes) return {nullptr, 0, true};
+    if (skip >= size) return {nullptr, 0};
+    const uint64_t p = s_.head + skip;
+    const uint64_t spill_from = lane_.writer.spill_from.load(std::memory_order_relaxed);
+    const uint64_t ring_from = lane_.writer.ring_from.load(std::memory_order_relaxed);
+    if (p >= spill_from) return in_ring(p - spill_from, kRingSize, kSpillSize, most, tail - p);
+    if (p >= ring_from)
+      return in_ring(p - ring_from, 0, kRingSize, most, std::min(tail, spill_from) - p);
+    const uint64_t offset = p - lane_.writer.base.load(std::memory_order_relaxed);
+    if (offset >= kSmallSize) return {nullptr, 0, true};
+    const uint64_t end = std::min({tail, ring_from, spill_from});
+    return {lane_.small.data() + offset, std::min({most, static_cast<size_t>(end - p),
+                                                   static_cast<size_t>(kSmallSize - offset)})};
   }
 
-  // `n` bytes have been taken. True: the writer sleeps for want of room and must be woken.
+  // `n` bytes have been taken, where next() said. True: the writer sleeps for want of room and must
+  // be woken.
   [[nodiscard]] bool take(size_t n, uint32_t cpu) {
+    const uint64_t spill_from = lane_.writer.spill_from.load(std::memory_order_relaxed);
+    if (s_.head >= spill_from) [[unlikely]]
+      give_back(s_.head - spill_from, n);
     s_.head += n;
     if (lane_.reader.cpu.load(std::memory_order_relaxed) != cpu)
       lane_.reader.cpu.store(cpu, std::memory_order_relaxed);
     lane_.reader.head.store(s_.head, std::memory_order_seq_cst);
-    return lane_.bell.room_wanted.load(std::memory_order_seq_cst) != 0;
+    const uint32_t wanted = lane_.bell.room_wanted.load(std::memory_order_seq_cst);
+    return wanted != 0 && size() < wanted;
   }
 
-  // Bytes in the ring, those behind a barrier too.
   size_t size() const {
-    const uint64_t n = (lane_.writer.tail.load(std::memory_order_acquire) & ~kClosedBit) - s_.head;
-    return n <= kRingSize ? static_cast<size_t>(n) : 0;
+    const uint64_t n = tail_now() - s_.head;
+    return n <= kMostBytes ? static_cast<size_t>(n) : 0;
   }
-  size_t size_before(uint32_t next_fpdu) const {
-    const uint64_t tail = lane_.writer.tail.load(std::memory_order_acquire) & ~kClosedBit;
-    if (tail - s_.head > kRingSize) return 0;
-    return static_cast<size_t>(limit(tail, next_fpdu) - s_.head);
-  }
-  uint32_t barrier_fpdu() const {
-    return lane_.writer.barrier_fpdu.load(std::memory_order_acquire);
-  }
-  bool is_empty(uint32_t next_fpdu) const { return next(next_fpdu, 1).size == 0; }
+  // Also of one that is corrupt: it has something to say.
+  bool is_empty() const { return tail_now() == s_.head; }
 
-  // Could FPDUs with bytes of stream be in the kernel or on their way there?
-  bool is_wire_in_use(uint32_t next_fpdu) const {
-    return lane_.writer.is_on_wire.load(std::memory_order_acquire) != 0 ||
-           is_before(next_fpdu, lane_.writer.barrier_fpdu.load(std::memory_order_acquire));
+  // No more is published after this, and the writer sends no octet that is not counted by now.
+  void close() { close_lane(lane_.writer.tail); }
+  bool is_closed() const {
+    return (lane_.writer.tail.load(std::memory_order_seq_cst) & kClosedBit) != 0;
   }
 
+  // FPDUs precede what is in memory, up to this number.
+  uint32_t first_fpdu_in_memory() const {
+    return lane_.writer.fpdus.load(std::memory_order_acquire);
+  }
   void note_fpdu(uint32_t next_fpdu) {
     lane_.reader.next_fpdu.store(next_fpdu, std::memory_order_release);
   }
 
-  // Bells that were sent and not taken, as of now. Ask before arming: those are stale afterwards.
-  uint32_t bells_unread() const {
-    return lane_.writer.bells.load(std::memory_order_relaxed) - s_.bells;
+  // Octets that were counted and not taken, as of now. Ask before arming: those are stale
+  // afterwards.
+  uint64_t octets_unread() const {
+    const uint64_t n = lane_.writer.octets.load(std::memory_order_seq_cst) - s_.octets;
+    return n <= kMostOctets ? n : 0;
   }
-  bool is_armed() const { return lane_.bell.armed.load(std::memory_order_relaxed) != 0; }
+  void note_octets(size_t n) { s_.octets += n; }
+  // After close(): octets_unread() is what lies, or will lie, in the kernel.
+  bool are_octets_settled() const {
+    return lane_.writer.settled_octets.load(std::memory_order_acquire) ==
+           lane_.writer.octets.load(std::memory_order_seq_cst);
+  }
+  // All have been taken, and FPDUs follow.
+  bool has_left() const {
+    const uint64_t last = lane_.writer.last_octet.load(std::memory_order_acquire);
+    return last != 0 && s_.octets == last - 1;
+  }
 
-  bool is_room_wanted() const {
-    return lane_.bell.room_wanted.load(std::memory_order_relaxed) != 0;
-  }
+  // They will have been, and FPDUs may be there by now.
+  bool is_leaving() const { return lane_.writer.last_octet.load(std::memory_order_acquire) != 0; }
+
+  bool is_armed() const { return lane_.bell.armed.load(std::memory_order_relaxed) != 0; }
   // The futex on which the writer sleeps; awake is what it must be told.
   std::atomic<uint32_t>& room_futex() { return lane_.bell.room_wanted; }
-
   uint32_t peer_cpu() const { return lane_.writer.cpu.load(std::memory_order_relaxed); }
 
   // The next bytes shall ring, whatever lies here.
@@ -278,30 +378,37 @@ class LaneReader {
   }
 
   // Asks for a bell. False: there are bytes by now, and the question was taken back where possible.
-  bool arm(uint32_t next_fpdu) {
-    if (is_armed()) return is_empty(next_fpdu);
+  bool arm() {
+    if (is_armed()) return is_empty();
     shm::arm(lane_.writer.tail, lane_.bell.armed);
-    if (is_empty(next_fpdu)) return true;
+    if (is_empty()) return true;
     disarm(lane_.bell.armed);
     return false;
   }
 
-  // No more is published after this; the last bytes are those that next() still shows.
-  void close() { close_lane(lane_.writer.tail); }
-
  private:
-  // Read in this order after the tail: whoever published it had noted the barrier before.
-  uint64_t limit(uint64_t tail, uint32_t next_fpdu) const {
-    const uint32_t m = lane_.writer.barrier_fpdu.load(std::memory_order_acquire);
-    if (m == 0 || !is_before(next_fpdu, m)) return tail;
-    const uint64_t b = lane_.writer.barrier.load(std::memory_order_relaxed);
-    // An old barrier that the reader has passed, seen with the new number: nothing yet.
-    if (b < s_.head) return s_.head;
-    return std::min(tail, b);
+  // More are never under way: sockets do not hold so many.
+  static constexpr uint64_t kMostOctets = uint64_t{1} << 32;
+
+  uint64_t tail_now() const {
+    return lane_.writer.tail.load(std::memory_order_acquire) & ~kClosedBit;
+  }
+  Bytes in_ring(uint64_t position, size_t begin, size_t size, size_t most, uint64_t lying) const {
+    const size_t offset = static_cast<size_t>(position) & (size - 1);
+    return {rings_.data() + begin + offset,
+            std::min({most, static_cast<size_t>(lying), size - offset})};
+  }
+  // Before the head says so: the writer has no room there yet.
+  void give_back(uint64_t position, size_t n) {
+    const size_t offset = static_cast<size_t>(position) & (kSpillSize - 1);
+    const size_t first = offset / kSpillPiece * kSpillPiece;
+    const size_t last = std::min<size_t>(offset + n, kSpillSize) / kSpillPiece * kSpillPiece;
+    if (last > first) rings_.give_back(kRingSize + first, kRingSize + last);
   }
 
   Lane& lane_;
   LaneRx& s_;
+  Rings& rings_;
 };
 
 }  // namespace ddpsock::engine::shm

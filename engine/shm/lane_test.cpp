@@ -12,47 +12,70 @@
 namespace ddpsock::engine::shm {
 namespace {
 
-constexpr size_t kPage = 4096;
-
-// A lane between two pages that nobody may touch.
-class GuardedLane {
+// A lane and its rings, each between two pages that nobody may touch.
+class GuardedLane final : public Rings {
  public:
-  GuardedLane() {
-    const size_t size = (sizeof(Lane) + kPage - 1) / kPage * kPage;
-    size_ = size + 2 * kPage;
-    base_ =
-        static_cast<uint8_t*>(mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    mprotect(base_ + kPage, size, PROT_READ | PROT_WRITE);
-    lane().reset();
+  GuardedLane() : page_(kLanePage), rings_(kRingsSize) { lane().reset(); }
+  Lane& lane() { return *reinterpret_cast<Lane*>(page_.begin); }
+  uint8_t* data() override { return rings_.begin; }
+  bool provide(size_t from, size_t to) override {
+    if (!has_memory) return false;
+    provided += to - from;
+    return true;
   }
-  ~GuardedLane() { munmap(base_, size_); }
-  GuardedLane(const GuardedLane&) = delete;
-  Lane& lane() { return *reinterpret_cast<Lane*>(base_ + kPage); }
+  void give_back(size_t from, size_t to) override {
+    EXPECT_EQ(from % kLanePage, 0u);
+    EXPECT_EQ(to % kLanePage, 0u);
+    EXPECT_LE(to, kRingsSize);
+    EXPECT_GE(from, kRingSize) << "the small ring keeps its memory";
+    given_back += to - from;
+    if (is_erasing) memset(rings_.begin + from, 0xee, to - from);
+  }
+  bool is_within(const uint8_t* p, size_t n) const {
+    return n == 0 || page_.has(p, n) || rings_.has(p, n);
+  }
+
+  bool has_memory = true, is_erasing = true;
+  size_t provided = 0, given_back = 0;
 
  private:
-  uint8_t* base_;
-  size_t size_;
+  struct Guarded {
+    explicit Guarded(size_t n) : size(n) {
+      base = static_cast<uint8_t*>(mmap(nullptr, size + 2 * kLanePage, PROT_NONE,
+                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+      begin = base + kLanePage;
+      mprotect(begin, size, PROT_READ | PROT_WRITE);
+    }
+    ~Guarded() { munmap(base, size + 2 * kLanePage); }
+    Guarded(const Guarded&) = delete;
+    bool has(const uint8_t* p, size_t n) const { return p >= begin && p + n <= begin + size; }
+    size_t size;
+    uint8_t *base, *begin;
+  };
+  Guarded page_, rings_;
 };
 
 class LaneTest : public testing::Test {
  protected:
-  LaneTest() { EXPECT_TRUE(writer.turn_to_ring(1, 1)); }
-
-  size_t put(size_t n, uint8_t value) {
+  // Into the ring, and beyond it if the writer does not wait.
+  size_t put(size_t n, uint8_t value, bool may_spill = false) {
     size_t done = 0;
     while (done < n) {
       const auto room = writer.room(n - done);
-      if (room.size == 0) break;
+      if (room.size == 0) {
+        if (may_spill && writer.spill()) continue;
+        break;
+      }
       memset(room.data, value, room.size);
       writer.publish(room.size, 1);
       done += room.size;
     }
     return done;
   }
-  std::vector<uint8_t> take(size_t n, uint32_t next_fpdu = 1) {
+  std::vector<uint8_t> take(size_t n) {
     std::vector<uint8_t> got;
     while (got.size() < n) {
-      const auto bytes = reader.next(next_fpdu, n - got.size());
+      const auto bytes = reader.next(n - got.size());
       if (bytes.size == 0) break;
       got.insert(got.end(), bytes.data, bytes.data + bytes.size);
       static_cast<void>(reader.take(bytes.size, 2));
@@ -63,8 +86,8 @@ class LaneTest : public testing::Test {
   GuardedLane memory;
   LaneTx tx;
   LaneRx rx;
-  LaneWriter writer{memory.lane(), tx};
-  LaneReader reader{memory.lane(), rx};
+  LaneWriter writer{memory.lane(), tx, memory};
+  LaneReader reader{memory.lane(), rx, memory};
 };
 
 TEST_F(LaneTest, BytesArriveInOrderThroughEveryOffset) {
@@ -78,9 +101,11 @@ TEST_F(LaneTest, BytesArriveInOrderThroughEveryOffset) {
 }
 
 TEST_F(LaneTest, FillsToTheLastByteAndNoFurther) {
-  put(1000, 1);
+  put(10, 1);
+  put(1000'000, 1);
+  EXPECT_TRUE(writer.is_full());
   EXPECT_EQ(take(400).size(), 400u);
-  EXPECT_EQ(put(2 * kRingSize, 2), kRingSize - 600);
+  EXPECT_EQ(put(2 * kRingSize, 2), 390u) << "the first ten were not in the ring";
   EXPECT_TRUE(writer.is_full());
   EXPECT_EQ(take(2 * kRingSize).size(), size_t{kRingSize});
   EXPECT_FALSE(writer.is_full());
@@ -89,66 +114,151 @@ TEST_F(LaneTest, FillsToTheLastByteAndNoFurther) {
 TEST_F(LaneTest, SmallMessagesStayInTheFirstPage) {
   for (int i = 0; i < 1000; ++i) {
     put(100, 1);
-    EXPECT_LE(writer.offset(), kSmallRing);
     EXPECT_EQ(take(100).size(), 100u);
+  }
+  EXPECT_EQ(memory.provided, 0u);
+}
+
+// What TCP would have taken: four megabytes, given back as they are read.
+TEST_F(LaneTest, TheLargeRingHoldsMegabytesAndKeepsNone) {
+  for (int round = 0; round < 3; ++round) {
+    const size_t sent = put(8 << 20, 1, true);
+    EXPECT_GE(sent, size_t{4} << 20);
+    EXPECT_LE(sent, kMostBytes);
+    EXPECT_TRUE(writer.is_full());
+    EXPECT_FALSE(writer.spill());
+    EXPECT_EQ(take(sent), std::vector<uint8_t>(sent, 1));
+    EXPECT_FALSE(writer.is_full());
+    EXPECT_EQ(put(1, 1), 1u);
+    EXPECT_EQ(take(1).size(), 1u);
+    EXPECT_GE(memory.given_back + kRingSize, memory.provided);
   }
 }
 
-TEST_F(LaneTest, TheFirstPublicationAfterABarrierRings) {
-  disarm(memory.lane().bell.armed);
-  EXPECT_EQ(writer.publish(writer.room(1).size, 1), Publication::kMustRing);
-  EXPECT_EQ(writer.publish(writer.room(1).size, 1), Publication::kQuiet);
-  EXPECT_FALSE(reader.arm(1));
-  EXPECT_EQ(take(2).size(), 2u);
-  EXPECT_TRUE(reader.arm(1));
-  EXPECT_EQ(writer.publish(writer.room(1).size, 1), Publication::kMustRing);
+// Who can wait asks again before it takes more, and goes back to where the cache is once all is
+// read.
+TEST_F(LaneTest, TheLargeRingIsLentByThePiece) {
+  put(10, 1);
+  EXPECT_EQ(put(1 << 20, 1), size_t{kRingSize});
+  for (int piece = 0; piece < 3; ++piece) {
+    EXPECT_TRUE(writer.spill());
+    EXPECT_EQ(put(1 << 20, 1), size_t{kSpillPiece});
+    EXPECT_TRUE(writer.is_full());
+  }
+  take(2 * kRingSize);
+  EXPECT_TRUE(writer.is_full()) << "not before all is read";
+  take(kMostBytes);
+  const size_t provided = memory.provided;
+  EXPECT_EQ(put(kRingSize, 1), size_t{kRingSize});
+  EXPECT_EQ(memory.provided, provided) << "the small ring";
 }
 
-// FPDUs 1 and 2 go over the wire between two stretches of the ring.
-TEST_F(LaneTest, ABarrierHoldsLaterBytesBackUntilTheFpdusAreTaken) {
-  put(10, 1);
-  writer.turn_to_wire();
-  EXPECT_TRUE(reader.is_wire_in_use(1));
-  EXPECT_TRUE(writer.turn_to_ring(3, 1));
-  put(10, 2);
-  EXPECT_EQ(take(100, 1), std::vector<uint8_t>(10, 1));
-  EXPECT_EQ(reader.next(2, 1).size, 0u);
-  EXPECT_TRUE(reader.is_wire_in_use(2));
-  writer.turn_to_wire();
-  EXPECT_FALSE(writer.turn_to_ring(5, 1)) << "the reader has not passed the barrier";
-  reader.note_fpdu(3);
-  EXPECT_EQ(take(100, 3), std::vector<uint8_t>(10, 2));
-  EXPECT_TRUE(writer.turn_to_ring(5, 1));
-  EXPECT_TRUE(reader.is_wire_in_use(4));
-  EXPECT_FALSE(reader.is_wire_in_use(5));
+// The same, never read to its end, so that it comes round.
+TEST_F(LaneTest, TheLargeRingComesRoundAndTheReadersPageStays) {
+  std::mt19937 rng(3);
+  uint8_t in = 0, out = 0;
+  size_t lying = 0;
+  for (int i = 0; i < 3000; ++i) {
+    const size_t n = 1 + rng() % 90'000;
+    for (size_t at = 0; at < n;) {
+      const auto room = writer.room(n - at);
+      if (room.size == 0 && (lying < kRingSize || !writer.spill())) break;
+      for (size_t k = 0; k < room.size; ++k) room.data[k] = in++;
+      if (room.size > 0) writer.publish(room.size, 1);
+      at += room.size;
+      lying += room.size;
+    }
+    for (size_t wanted = std::min<size_t>(rng() % 90'000, lying - (lying > 0)); wanted > 0;) {
+      const auto bytes = reader.next(wanted);
+      ASSERT_GT(bytes.size, 0u);
+      for (size_t k = 0; k < bytes.size; ++k) ASSERT_EQ(bytes.data[k], out++) << i;
+      static_cast<void>(reader.take(bytes.size, 2));
+      wanted -= bytes.size;
+      lying -= bytes.size;
+    }
+  }
+}
+
+TEST_F(LaneTest, WithoutMemoryForTheRingsThePageServes) {
+  memory.has_memory = false;
+  EXPECT_EQ(put(100'000, 1), size_t{kSmallSize});
+  EXPECT_TRUE(writer.is_full());
+  EXPECT_FALSE(writer.spill());
+  EXPECT_EQ(take(10).size(), 10u);
+  EXPECT_TRUE(writer.is_full());
+  EXPECT_EQ(take(kSmallSize).size(), kSmallSize - 10u);
+  EXPECT_FALSE(writer.is_full());
+  memory.has_memory = true;
+  EXPECT_EQ(put(100'000, 1), 100'000u);
+  EXPECT_EQ(take(100'000).size(), 100'000u);
+}
+
+TEST_F(LaneTest, TheFirstPublicationMayBeMadeToRing) {
+  disarm(memory.lane().bell.armed);
+  tx.must_ring = true;
+  EXPECT_EQ(writer.publish(writer.room(1).size, 1), Publication::kMustRing);
+  EXPECT_EQ(writer.publish(writer.room(1).size, 1), Publication::kQuiet);
+  EXPECT_FALSE(reader.arm());
+  EXPECT_EQ(take(2).size(), 2u);
+  EXPECT_TRUE(reader.arm());
+  EXPECT_EQ(writer.publish(writer.room(1).size, 1), Publication::kMustRing);
 }
 
 TEST_F(LaneTest, NothingIsPublishedOnceTheReaderHasClosed) {
   put(10, 1);
+  EXPECT_TRUE(writer.count(1));
   reader.close();
   EXPECT_EQ(writer.publish(writer.room(5).size, 1), Publication::kClosed);
   EXPECT_TRUE(writer.is_closed());
+  EXPECT_FALSE(writer.count(1)) << "and no octet is sent";
+  EXPECT_EQ(reader.octets_unread(), 1u);
   EXPECT_EQ(take(100).size(), 10u);
 }
 
-TEST_F(LaneTest, AWriterThatWaitsForRoomIsSeenByTheReader) {
-  put(kRingSize, 1);
-  EXPECT_TRUE(writer.want_room());
-  const auto bytes = reader.next(1, 10);
-  EXPECT_TRUE(reader.take(bytes.size, 2));
-  EXPECT_FALSE(writer.want_room());
+TEST_F(LaneTest, FpdusFollowTheOctetsThatAreCounted) {
+  EXPECT_TRUE(writer.count(3));
+  writer.settle(1);
+  writer.close();
+  EXPECT_FALSE(reader.has_left()) << "octets may still be under way";
+  writer.leave();
+  EXPECT_FALSE(reader.has_left());
+  reader.note_octets(2);
+  EXPECT_TRUE(reader.has_left());
 }
 
-// What the peer could write, against each side. Sizes stay within the ring whatever it says.
-TEST_F(LaneTest, LiesAboutThePositionsStayWithinTheRing) {
+// A reader that leaves while they are being sent must not take them for more than there will be.
+TEST_F(LaneTest, OctetsAreSettledOnceTheyAreSentOrTakenBack) {
+  EXPECT_TRUE(reader.are_octets_settled());
+  EXPECT_TRUE(writer.count(5));
+  reader.close();
+  EXPECT_FALSE(reader.are_octets_settled());
+  EXPECT_EQ(reader.octets_unread(), 5u);
+  writer.settle(4);
+  EXPECT_TRUE(reader.are_octets_settled());
+  EXPECT_EQ(reader.octets_unread(), 1u);
+  EXPECT_FALSE(writer.count(7));
+  EXPECT_TRUE(reader.are_octets_settled());
+  EXPECT_EQ(reader.octets_unread(), 1u);
+}
+
+TEST_F(LaneTest, AWriterThatWaitsForRoomIsSeenByTheReader) {
+  put(2 * kRingSize, 1);
+  EXPECT_TRUE(writer.want_room());
+  EXPECT_FALSE(reader.take(reader.next(10).size, 2)) << "not for every byte of room";
+  EXPECT_FALSE(writer.want_room());
+  put(2 * kRingSize, 1);
+  EXPECT_TRUE(writer.want_room());
+  EXPECT_TRUE(reader.take(reader.next(kRingSize).size, 2));
+}
+
+// What the peer could write, against each side. Sizes stay within the memory whatever it says.
+TEST_F(LaneTest, LiesAboutThePositionsStayWithinTheMemory) {
   std::mt19937_64 rng(7);
+  memory.is_erasing = false;
   Lane& lane = memory.lane();
-  const auto in_ring = [&](const uint8_t* p, size_t n) {
-    return n == 0 || (p >= lane.data.data() && p + n <= lane.data.data() + kRingSize);
-  };
   for (int i = 0; i < 200'000; ++i) {
     const uint64_t lie = rng() >> (rng() % 64);
-    switch (rng() % 8) {
+    switch (rng() % 10) {
       case 0:
         lane.writer.tail.store(lie);
         break;
@@ -156,64 +266,67 @@ TEST_F(LaneTest, LiesAboutThePositionsStayWithinTheRing) {
         lane.writer.base.store(lie);
         break;
       case 2:
-        lane.writer.barrier.store(lie);
+        lane.writer.ring_from.store(rng() % 2 == 0 ? lie : rx.head + lie % kRingSize);
         break;
       case 3:
-        lane.writer.barrier_fpdu.store(static_cast<uint32_t>(lie));
+        lane.writer.spill_from.store(rng() % 2 == 0 ? lie : rx.head + lie % kRingSize);
         break;
       case 4:
         lane.reader.head.store(lie);
         break;
       case 5:
-        lane.reader.next_fpdu.store(static_cast<uint32_t>(lie));
+        lane.writer.octets.store(lie);
         break;
       case 6:
-        lane.writer.tail.store(rx.head + rng() % (kRingSize + 2));
+        lane.writer.tail.store(rx.head + rng() % (kMostBytes + 2));
         break;
       case 7:
-        lane.writer.bells.store(static_cast<uint32_t>(lie));
+        lane.writer.last_octet.store(lie);
+        break;
+      case 8:
+        static_cast<void>(writer.spill());
         break;
     }
-    const auto bytes = reader.next(static_cast<uint32_t>(rng()), 1 + rng() % kRingSize);
-    ASSERT_TRUE(in_ring(bytes.data, bytes.size));
-    ASSERT_LE(reader.size(), kRingSize);
+    const auto bytes = reader.next(1 + rng() % kRingSize);
+    ASSERT_TRUE(memory.is_within(bytes.data, bytes.size));
+    ASSERT_LE(reader.size(), kMostBytes);
     static_cast<void>(reader.take(bytes.size, 1));
     const auto room = writer.room(1 + rng() % (2 * kRingSize));
-    ASSERT_TRUE(in_ring(room.data, room.size));
+    ASSERT_TRUE(memory.is_within(room.data, room.size));
     const uint64_t before = tx.tail;
     const auto published = writer.publish(room.size, 1);
     if (published == Publication::kCorrupt) {
       ASSERT_EQ(tx.tail, before);
     }
-    ASSERT_LE(tx.tail - tx.head, uint64_t{kRingSize});
+    ASSERT_LE(tx.tail - tx.head, uint64_t{kMostBytes});
   }
 }
 
 // Two honest threads, any sizes: order, content, and (under ThreadSanitizer) no race.
 TEST(LaneThreads, StreamOfRandomPieces) {
   GuardedLane memory;
-  constexpr size_t kTotal = 20 << 20;
+  memory.is_erasing = false;
+  constexpr size_t kTotal = 40 << 20;
   LaneTx tx;
-  ASSERT_TRUE(LaneWriter(memory.lane(), tx).turn_to_ring(1, 1));
   std::thread thread([&] {
-    LaneWriter writer(memory.lane(), tx);
+    LaneWriter writer(memory.lane(), tx, memory);
     std::minstd_rand rng(1);
     for (size_t at = 0; at < kTotal;) {
       const auto room = writer.room(std::min<size_t>(1 + rng() % 20'000, kTotal - at));
       for (size_t i = 0; i < room.size; ++i) room.data[i] = static_cast<uint8_t>((at + i) * 7 >> 3);
-      if (room.size == 0) {
-        std::this_thread::yield();
-      } else {
+      if (room.size > 0) {
         writer.publish(room.size, 1);
+      } else if (rng() % 4 != 0 || !writer.spill()) {
+        std::this_thread::yield();
       }
       at += room.size;
     }
   });
   LaneRx rx;
-  LaneReader reader(memory.lane(), rx);
+  LaneReader reader(memory.lane(), rx, memory);
   std::minstd_rand rng(2);
   for (size_t at = 0; at < kTotal;) {
-    const auto bytes = reader.next(1, 1 + rng() % 30'000);
+    const auto bytes = reader.next(1 + rng() % 30'000);
     for (size_t i = 0; i < bytes.size; ++i)
       ASSERT_EQ(bytes.data[i], static_cast<uint8_t>((at + i) * 7 >> 3)) << at + i;
     if (bytes.size == 0) {
@@ -229,6 +342,7 @@ TEST(LaneThreads, StreamOfRandomPieces) {
 // A peer that scribbles over all of the lane while it is read and written.
 TEST(LaneThreads, AScribblingPeerSpoilsOnlyBytes) {
   GuardedLane memory;
+  memory.is_erasing = false;
   std::atomic<bool> is_over{false};
   std::thread scribbler([&] {
     std::mt19937_64 rng(3);
@@ -236,28 +350,26 @@ TEST(LaneThreads, AScribblingPeerSpoilsOnlyBytes) {
     while (!is_over.load(std::memory_order_relaxed)) {
       lane.writer.tail.store(rng() >> (rng() % 64), std::memory_order_relaxed);
       lane.writer.base.store(rng(), std::memory_order_relaxed);
-      lane.writer.barrier.store(rng(), std::memory_order_relaxed);
-      lane.writer.barrier_fpdu.store(static_cast<uint32_t>(rng()), std::memory_order_relaxed);
+      lane.writer.ring_from.store(rng() >> (rng() % 64), std::memory_order_relaxed);
+      lane.writer.spill_from.store(rng() >> (rng() % 64), std::memory_order_relaxed);
+      lane.writer.octets.store(rng() >> (rng() % 64), std::memory_order_relaxed);
       lane.reader.head.store(rng() >> (rng() % 64), std::memory_order_relaxed);
-      lane.reader.next_fpdu.store(static_cast<uint32_t>(rng()), std::memory_order_relaxed);
       lane.bell.armed.store(static_cast<uint32_t>(rng() % 2), std::memory_order_relaxed);
     }
   });
   LaneTx tx;
   LaneRx rx;
-  LaneWriter writer(memory.lane(), tx);
-  LaneReader reader(memory.lane(), rx);
-  const uint8_t* const first = memory.lane().data.data();
-  const uint8_t* const last = first + kRingSize;
+  LaneWriter writer(memory.lane(), tx, memory);
+  LaneReader reader(memory.lane(), rx, memory);
   for (uint32_t i = 0; i < 300'000; ++i) {
-    static_cast<void>(writer.turn_to_ring(i, 1));
+    if (i % 7 == 0) static_cast<void>(writer.spill());
     const auto room = writer.room(1 + i % 100'000);
-    ASSERT_TRUE(room.data >= first && room.data + room.size <= last);
+    ASSERT_TRUE(memory.is_within(room.data, room.size));
     writer.publish(room.size, 1);
-    const auto bytes = reader.next(i, 1 + i % 100'000);
-    ASSERT_TRUE(bytes.size == 0 || (bytes.data >= first && bytes.data + bytes.size <= last));
+    const auto bytes = reader.next(1 + i % 100'000);
+    ASSERT_TRUE(memory.is_within(bytes.data, bytes.size));
     static_cast<void>(reader.take(bytes.size, 1));
-    reader.arm(i);
+    reader.arm();
   }
   is_over = true;
   scribbler.join();

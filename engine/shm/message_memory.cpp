@@ -83,7 +83,7 @@ Result<std::unique_ptr<MessageMemory>> MessageMemory::make(const SocketName& soc
 
 Result<std::unique_ptr<MessageMemory>> MessageMemory::join(uint32_t pid, uint32_t fd,
                                                            const SocketName& socket) {
-  auto file = open_sealed_file(pid, fd, kName, kSize);
+  auto file = open_sealed_file(pid, fd, kSize);
   if (!file) return fail(file.error());
   const auto mapped = map_sealed_file(file->get(), kSize);
   if (!mapped) return fail(mapped.error());

@@ -6,13 +6,14 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdio>
 
+#include "base/kernel_call.h"
 #include "base/sparse.h"
 #include "base/sys.h"
 
@@ -56,11 +57,19 @@ Path path_of(uint32_t pid, uint32_t fd) {
   return path;
 }
 
-// As the link says: "/memfd:NAME (deleted)".
-bool is_link_to(std::string_view link, std::string_view name) {
-  constexpr std::string_view kBefore = "/memfd:", kAfter = " (deleted)";
-  return link.size() == kBefore.size() + name.size() + kAfter.size() && link.starts_with(kBefore) &&
-         link.ends_with(kAfter) && link.substr(kBefore.size(), name.size()) == name;
+// All memfds lie on one file system of the kernel's own, on which nothing else can be opened. Asked
+// once a process; 0 if there are none.
+uint64_t device_of(const struct statx& st) {
+  return uint64_t{st.stx_dev_major} << 32 | st.stx_dev_minor;
+}
+uint64_t device_of_memfds() {
+  static constinit std::atomic<uint64_t> known{0};
+  if (const uint64_t device = known.load(std::memory_order_relaxed); device != 0) return device;
+  const base::UniqueFd fd(memfd_create("ddpsock-probe", MFD_CLOEXEC));
+  struct statx st;
+  if (!fd.is_valid() || statx(fd.get(), "", AT_EMPTY_PATH, STATX_TYPE, &st) != 0) return 0;
+  known.store(device_of(st), std::memory_order_relaxed);
+  return device_of(st);
 }
 
 }  // namespace
@@ -75,16 +84,24 @@ Result<base::UniqueFd> make_sealed_file(const char* name, size_t size) {
   return fd;
 }
 
-// Opening is not harmless for every kind of file, so the name is looked at first.
-Result<base::UniqueFd> open_sealed_file(uint32_t pid, uint32_t fd, std::string_view name,
-                                        size_t size) {
-  const Path path = path_of(pid, fd);
-  std::array<char, 64> link;
-  const ssize_t n = readlink(path.data(), link.data(), link.size());
-  if (n < 0) return fail_errno(errno);
-  if (!is_link_to({link.data(), static_cast<size_t>(n)}, name)) return fail_errno(EPROTO);
-  base::UniqueFd file(static_cast<int>(
-      syscall(SYS_openat, AT_FDCWD, path.data(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0)));
+// Opening is not harmless for every kind of file (a device, a FIFO, a server's in user space), and
+// what a number stands for may change at any time. So the file is named first, without opening it
+// and without a question to whoever serves it, looked at, and then that very file is opened.
+Result<base::UniqueFd> open_sealed_file(uint32_t pid, uint32_t fd, size_t size) {
+  const auto open_path = [](const Path& path, int flags) {
+    return base::UniqueFd(static_cast<int>(
+        base::kernel_call(SYS_openat, AT_FDCWD, path.data(), flags | O_CLOEXEC | O_NONBLOCK, 0)));
+  };
+  const base::UniqueFd name = open_path(path_of(pid, fd), O_PATH);
+  if (!name.is_valid()) return fail_errno(errno);
+  struct statx st;
+  if (statx(name.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &st) != 0)
+    return fail_errno(errno);
+  const uint64_t device = device_of_memfds();
+  if (device == 0 || device_of(st) != device) return fail_errno(EPROTO);
+  Path path;
+  snprintf(path.data(), path.size(), "/proc/self/fd/%d", name.get());
+  base::UniqueFd file = open_path(path, O_RDWR);
   if (!file.is_valid()) return fail_errno(errno);
   if (!is_sealed_whole(file.get(), size)) return fail_errno(EPROTO);
   return file;
@@ -103,11 +120,6 @@ bool populate(void* from, size_t size) {
 FileId file_of(int fd) {
   struct stat st;
   return fd >= 0 && fstat(fd, &st) == 0 ? FileId{st.st_dev, st.st_ino} : FileId{};
-}
-
-FileId file_of(uint32_t pid, uint32_t fd) {
-  struct stat st;
-  return stat(path_of(pid, fd).data(), &st) == 0 ? FileId{st.st_dev, st.st_ino} : FileId{};
 }
 
 }  // namespace ddpsock::engine::shm

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include "base/fd.h"
 #include "base/result.h"
@@ -21,9 +20,8 @@ inline constexpr size_t kPage = 4096;
 Result<base::UniqueFd> make_sealed_file(const char* name, size_t size);
 
 // What process `pid` has open as `fd`. EACCES (another user, or a process that hides), ENOENT
-// (gone, or another pid namespace), EPROTO (not such a file of this name and size).
-Result<base::UniqueFd> open_sealed_file(uint32_t pid, uint32_t fd, std::string_view name,
-                                        size_t size);
+// (gone, or another pid namespace), EPROTO (not such a file of this size).
+Result<base::UniqueFd> open_sealed_file(uint32_t pid, uint32_t fd, size_t size);
 
 // All of it, shared. ENOMEM.
 Result<uint8_t*> map_sealed_file(int fd, size_t size);
@@ -39,8 +37,6 @@ struct FileId {
   bool operator==(const FileId&) const = default;
 };
 FileId file_of(int fd);
-// The same of another process's; zeros if there is none, or it may not be seen.
-FileId file_of(uint32_t pid, uint32_t fd);
 
 }  // namespace ddpsock::engine::shm
 

@@ -3,22 +3,31 @@
 
 #include <errno.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <cstring>
-#include <new>
 
 #include "base/random.h"
 
 namespace ddpsock::engine::shm {
 namespace {
 
-constexpr size_t kLaneStride = (sizeof(Lane) + kPage - 1) / kPage * kPage;
-constexpr size_t kSegmentSize = 2 * kLaneStride;
+static_assert(kPage == kLanePage);
+// The lanes' own pages, then their rings.
+constexpr size_t kLanesSize = 2 * kPage;
+constexpr size_t kSegmentSize = kLanesSize + 2 * kRingsSize;
 // Another layout gets another number.
-constexpr uint64_t kLayout = 0x0001'6d656d'70646464 ^ kRingSize;
+constexpr uint64_t kLayout = 0x0003'6d656d'70646464 ^ kSegmentSize;
 // SegmentHead::joining; 0 as long as it is open.
 constexpr uint32_t kJoined = 1, kWithdrawn = 2;
+// SegmentHead::phase. Above them a count.
+constexpr uint64_t kMoved = 4, kCount = 8;
 constexpr char kName[] = "ddpsock-stream";
+
+uint64_t sending(End end) {
+  return uint64_t{1} << static_cast<unsigned>(end);
+}
+constexpr uint64_t kSending = 3;
 
 uint8_t* bytes_of(Segment* segment) {
   return reinterpret_cast<uint8_t*>(segment);
@@ -28,8 +37,18 @@ SegmentHead& head_of(Segment* segment) {
   return *reinterpret_cast<SegmentHead*>(
       reinterpret_cast<Lane*>(bytes_of(segment))->reserved.data());
 }
+const SegmentHead& head_of(const Segment* segment) {
+  return head_of(const_cast<Segment*>(segment));
+}
+
+// Every connection costs all of its file's size. A program that was given a limit needs it itself.
+bool is_address_space_limited() {
+  rlimit limit;
+  return getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY;
+}
 
 Result<Segment*> map(int fd) {
+  if (is_address_space_limited()) return fail_errno(ENOMEM);
   const auto mapped = map_sealed_file(fd, kSegmentSize);
   if (!mapped) return fail(mapped.error());
   return reinterpret_cast<Segment*>(*mapped);
@@ -44,15 +63,12 @@ Result<Segment::Made> Segment::make() {
   if (!fd) return fail(fd.error());
   const auto segment = map(fd->get());
   if (!segment) return fail(segment.error());
-  for (const End end : {End::kConnected, End::kAccepted}) {
-    Lane& lane = (*segment)->lane_from(end);
-    if (!populate(&lane, kPage)) {
-      const int error = errno;
-      (*segment)->unmap();
-      return fail_errno(error);
-    }
-    lane.reset();
+  if (!populate(*segment, kLanesSize)) {
+    const int error = errno;
+    (*segment)->unmap();
+    return fail_errno(error);
   }
+  for (const End end : {End::kConnected, End::kAccepted}) (*segment)->lane_from(end).reset();
   SegmentHead& head = head_of(*segment);
   head.secret = secret;
   head.layout.store(kLayout, std::memory_order_release);
@@ -60,7 +76,7 @@ Result<Segment::Made> Segment::make() {
 }
 
 Result<Segment*> Segment::open(const Offer& offer) {
-  const auto fd = open_sealed_file(offer.pid, offer.fd, kName, kSegmentSize);
+  const auto fd = open_sealed_file(offer.pid, offer.fd, kSegmentSize);
   if (!fd) return fail(fd.error());
   const auto segment = map(fd->get());
   if (!segment) return segment;
@@ -81,23 +97,70 @@ bool Segment::withdraw() {
   return head_of(this).joining.compare_exchange_strong(open, kWithdrawn, std::memory_order_acq_rel);
 }
 
+bool Segment::is_joined() const {
+  return head_of(this).joining.load(std::memory_order_acquire) == kJoined;
+}
+
+uint64_t Segment::phase() const {
+  return head_of(this).phase.load(std::memory_order_seq_cst);
+}
+
+bool Segment::has_moved() const {
+  return (phase() & kMoved) != 0;
+}
+
+bool Segment::is_movable(uint64_t phase) {
+  return (phase & kSending) == 0;
+}
+
+bool Segment::move(uint64_t phase) {
+  if ((phase & kMoved) != 0) return true;
+  return is_movable(phase) && head_of(this).phase.compare_exchange_strong(
+                                  phase, phase | kMoved, std::memory_order_seq_cst);
+}
+
+bool Segment::begin_fpdus(End end) {
+  std::atomic<uint64_t>& phase = head_of(this).phase;
+  uint64_t seen = phase.load(std::memory_order_relaxed);
+  while ((seen & kMoved) == 0)
+    if (phase.compare_exchange_weak(seen, seen | sending(end), std::memory_order_seq_cst))
+      return true;
+  return false;
+}
+
+void Segment::end_fpdus(End end) {
+  std::atomic<uint64_t>& phase = head_of(this).phase;
+  uint64_t seen = phase.load(std::memory_order_relaxed);
+  while (!phase.compare_exchange_weak(seen, (seen & ~sending(end)) + kCount,
+                                      std::memory_order_seq_cst)) {
+  }
+}
+
 void Segment::unmap() {
   munmap(this, kSegmentSize);
 }
 
 Lane& Segment::lane_from(End end) {
-  return *reinterpret_cast<Lane*>(bytes_of(this) + static_cast<size_t>(end) * kLaneStride);
+  return *reinterpret_cast<Lane*>(bytes_of(this) + static_cast<size_t>(end) * kPage);
 }
 
-bool Segment::is_joined() const {
-  return head_of(const_cast<Segment*>(this)).joining.load(std::memory_order_acquire) == kJoined;
+uint8_t* MappedRings::data() {
+  return bytes_of(segment_) + kLanesSize + static_cast<size_t>(end_) * kRingsSize;
 }
 
-bool Segment::provide(Lane& lane, size_t from, size_t to) {
-  const auto base = reinterpret_cast<uintptr_t>(lane.data.data());
-  const uintptr_t first = (base + from) / kPage * kPage;
-  const uintptr_t last = (base + to + kPage - 1) / kPage * kPage;
-  return populate(reinterpret_cast<void*>(first), last - first);
+bool MappedRings::provide(size_t from, size_t to) {
+  const size_t first = from / kPage * kPage;
+  const size_t last = (to + kPage - 1) / kPage * kPage;
+  const int error = errno;
+  const bool is_provided = populate(data() + first, last - first);
+  errno = error;
+  return is_provided;
+}
+
+void MappedRings::give_back(size_t from, size_t to) {
+  const int error = errno;
+  madvise(data() + from, to - from, MADV_REMOVE);
+  errno = error;
 }
 
 }  // namespace ddpsock::engine::shm

@@ -4,7 +4,8 @@
 // descriptor, secret); the end that accepted takes it from /proc/PID/fd, which the kernel allows to
 // the same user and to no other, and checks owner, seals, size and secret before it is mapped.
 //
-// After that nobody needs the descriptor. The memory goes with the last process that maps it.
+// After that nobody needs the descriptor. The memory goes with the last process that maps it. The
+// file has its full size from the start, and memory only where something was written.
 #ifndef DDPSOCK_ENGINE_SHM_SEGMENT_H_
 #define DDPSOCK_ENGINE_SHM_SEGMENT_H_
 
@@ -30,6 +31,9 @@ struct Offer {
 struct SegmentHead {
   std::atomic<uint64_t> layout;   // kLayout
   std::atomic<uint32_t> joining;  // kJoined: an accepting end has mapped it; kWithdrawn: none may
+  // Who is sending FPDUs, whether the stream has moved into the memory, and how often either end
+  // has sent FPDUs since they were both there.
+  std::atomic<uint64_t> phase;
   Secret secret;
 };
 static_assert(sizeof(SegmentHead) <= kLine);
@@ -37,10 +41,12 @@ static_assert(sizeof(SegmentHead) <= kLine);
 // Which end: the one that connected writes lane 0.
 enum class End : uint8_t { kConnected = 0, kAccepted = 1 };
 
+// One process's mapping; the object is the mapping's first byte.
 class Segment {
  public:
-  // Mapped, with memory behind the first page of both lanes; the other end may join as soon as it
-  // knows the secret. ENOSYS, EMFILE, ENFILE, ENOMEM, EFBIG, ... : the connection does without.
+  // Mapped, with memory behind both lanes; the other end may join as soon as it knows the secret.
+  // ENOSYS, EMFILE, ENFILE, ENOMEM (also where the address space is limited), EFBIG, ... : the
+  // connection does without.
   struct Made {
     Segment* segment;
     base::UniqueFd fd;  // close-on-exec, out of the way of programs
@@ -56,19 +62,41 @@ class Segment {
   [[nodiscard]] bool join();
   // The connecting end's word that nobody may join any more. False: somebody has.
   bool withdraw();
+  bool is_joined() const;
+
+  // Both directions move from the wire into memory at once, at a moment at which neither end is
+  // sending FPDUs; what an end has made sure of about those sent before, it has made sure of in
+  // this phase.
+  uint64_t phase() const;
+  bool has_moved() const;
+  // Nobody is sending FPDUs in that phase.
+  static bool is_movable(uint64_t phase);
+  // False: `phase` is over.
+  [[nodiscard]] bool move(uint64_t phase);
+  // Around each sending of FPDUs. False: the stream has moved, no FPDU may be sent.
+  [[nodiscard]] bool begin_fpdus(End end);
+  void end_fpdus(End end);
 
   // The mapping of this process goes; what other processes map stays.
   void unmap();
 
   Lane& lane_from(End end);
-  bool is_joined() const;
-
-  // Provides memory for bytes [from, to) of a lane's ring; false if there is none, and then they
-  // must not be written: the kernel would answer with SIGBUS.
-  static bool provide(Lane& lane, size_t from, size_t to);
 
  private:
   Segment() = delete;
+};
+
+// Where a lane's rings are mapped in this process.
+class MappedRings final : public Rings {
+ public:
+  MappedRings(Segment* segment, End end) : segment_(segment), end_(end) {}
+  uint8_t* data() override;
+  bool provide(size_t from, size_t to) override;
+  void give_back(size_t from, size_t to) override;
+
+ private:
+  Segment* segment_;
+  End end_;
 };
 
 }  // namespace ddpsock::engine::shm

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "engine/user/arena.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -26,10 +24,12 @@ namespace ddpsock::engine {
 namespace {
 
 constexpr uint32_t kMinRotation = 1024;
-// Free blocks above this index give their pages back to the kernel.
+// Free blocks above this index give their pages back to the kernel, but for those freed last.
 constexpr uint32_t kKeptBlocks = 64;
-constexpr int kLeaving = -2;  // a place in the table of processes that is being given up
-constexpr Duration kForkTakesAtMost = Duration::from_ms(60'000);
+// Without a file all must be mapped before the first fork.
+constexpr uint32_t kAnonymousBlocks = 256;
+// Of the search for what dead relatives held.
+constexpr Duration kBetweenCollections = Duration::from_ms(100);
 
 // Out of the way of programs, which get the lowest numbers and try round ones; not so high that the
 // kernel must grow the table of descriptors much.
@@ -42,39 +42,40 @@ int high_descriptor() {
 std::atomic<Arena*> the_arena{nullptr};
 alignas(Arena) std::byte arena_storage[sizeof(Arena)];
 
-bool is_process_alive(int pid) {
-  return kill(pid, 0) == 0 || errno != ESRCH;
-}
+// The thread that makes the arena, and its process's generation: one that was forked from that is
+// not made by anybody.
+std::atomic<uint64_t> creator{0};
 
 }  // namespace
 
-Arena::Arena(ArenaHead* shared) : shared_(shared) {}
-
-Arena* Arena::map(int fd, uint32_t shrink) {
-  const uint32_t records = kMaxRecords / shrink;
-  const uint32_t blocks = kMaxBlocks / shrink;
-  const size_t size = arena_size(shrink);
-  if (fd >= 0) {
-    struct stat st;
-    if (fstat(fd, &st) != 0) return nullptr;
-    if (st.st_size == 0 && ftruncate(fd, static_cast<off_t>(size)) != 0) return nullptr;
-    if (st.st_size != 0 && static_cast<size_t>(st.st_size) != size) return nullptr;
+// Zeroed memory is an arena in which everything is free.
+Arena* Arena::map(int fd) {
+  if (fd < 0) {
+    const size_t blocks_at = record_group_offset(1);
+    void* all = base::map_sparse(blocks_at + kAnonymousBlocks * kBlockSize, fd);
+    if (all == nullptr) return nullptr;
+    auto* arena = new (arena_storage) Arena(static_cast<ArenaHead*>(all), fd);
+    uint8_t* bytes = static_cast<uint8_t*>(all);
+    arena->groups_[0] = reinterpret_cast<RecordGroup*>(bytes + kRecordsOffset);
+    for (uint32_t i = 0; i < kAnonymousBlocks / kGroupBlocks; ++i)
+      arena->block_groups_[i] = bytes + blocks_at + i * kBlockGroupSize;
+    return arena;
   }
-  void* p = base::map_sparse(size, fd);
-  if (p == nullptr) return nullptr;
-  auto* base = static_cast<uint8_t*>(p);
-  // Zeroed memory is an arena in which everything is free.
-  auto* arena = new (arena_storage) Arena(reinterpret_cast<ArenaHead*>(p));
-  arena->records_ = base + kRecordsOffset;
-  arena->blocks_ = arena->records_ + records * kRecordSize;
-  arena->record_count_ = records;
-  arena->block_count_ = blocks;
-  arena->fd_ = fd;
-  if (struct stat st; fd >= 0 && fstat(fd, &st) == 0) {
-    arena->fd_inode_ = st.st_ino;
-    arena->fd_device_ = st.st_dev;
-  }
-  return arena;
+  struct stat st;
+  if (fstat(fd, &st) != 0) return nullptr;
+  if (st.st_size == 0 && ftruncate(fd, static_cast<off_t>(kArenaSize)) != 0) return nullptr;
+  if (st.st_size != 0 && static_cast<size_t>(st.st_size) != kArenaSize) return nullptr;
+  void* head = base::map_sparse(kRecordsOffset, fd);
+  if (head == nullptr) return nullptr;
+  auto* arena = new (arena_storage) Arena(static_cast<ArenaHead*>(head), fd);
+  arena->fd_inode_ = st.st_ino;
+  arena->fd_device_ = st.st_dev;
+  // The first group of blocks too: a program that runs short of address space later goes on.
+  if (arena->group(0) != nullptr && arena->block_data(1) != nullptr) return arena;
+  if (RecordGroup* records = arena->groups_[0].load(); records != nullptr)
+    munmap(records, whole_pages(sizeof(RecordGroup)));
+  munmap(head, kRecordsOffset);
+  return nullptr;
 }
 
 Arena* Arena::create() {
@@ -82,46 +83,40 @@ Arena* Arena::create() {
   // A limit on files would answer ftruncate with a signal.
   const bool may_have_file =
       getrlimit(RLIMIT_FSIZE, &file_size) == 0 && file_size.rlim_cur == RLIM_INFINITY;
-  // Address space may be limited (RLIMIT_AS): take what can be had.
-  for (uint32_t shrink = 1; shrink <= kMostShrink; shrink *= 2) {
-    base::UniqueFd fd(may_have_file ? memfd_create(kArenaName, MFD_CLOEXEC) : -1);
-    if (fd.is_valid()) {
-      fchmod(fd.get(), S_IRUSR | S_IWUSR);
-      const int high = base::sys.fcntl(fd.get(), F_DUPFD_CLOEXEC, high_descriptor());
-      if (high >= 0) fd.reset(high);
-    }
-    Arena* arena = map(fd.get(), shrink);
-    if (arena == nullptr) continue;
-    static_cast<void>(fd.release());
-    arena->shared_->rotation.store(kMinRotation, std::memory_order_relaxed);
-    arena->shared_->shrink.store(shrink, std::memory_order_relaxed);
-    arena->shared_->build.store(kArenaBuild, std::memory_order_release);
-    return arena;
+  base::UniqueFd fd(may_have_file ? memfd_create(kArenaName, MFD_CLOEXEC) : -1);
+  if (fd.is_valid()) {
+    fchmod(fd.get(), S_IRUSR | S_IWUSR);
+    const int high = base::sys.fcntl(fd.get(), F_DUPFD_CLOEXEC, high_descriptor());
+    if (high >= 0) fd.reset(high);
   }
-  return nullptr;
+  Arena* arena = map(fd.get());
+  if (arena == nullptr) return nullptr;
+  static_cast<void>(fd.release());
+  arena->shared_->rotation.store(kMinRotation, std::memory_order_relaxed);
+  arena->shared_->build.store(kArenaBuild, std::memory_order_release);
+  return arena;
 }
 
 Arena* Arena::adopt(int fd) {
   if (get_if_mapped() != nullptr || !base::process_init()) return nullptr;
-  struct {
-    uint64_t build;
-    uint32_t shrink;
-  } start{};
-  if (pread(fd, &start, sizeof start, 0) != static_cast<ssize_t>(sizeof start)) return nullptr;
-  if (start.build != kArenaBuild || start.shrink == 0 || start.shrink > kMostShrink) return nullptr;
-  Arena* arena = map(fd, start.shrink);
+  uint64_t build = 0;
+  if (pread(fd, &build, sizeof build, 0) != static_cast<ssize_t>(sizeof build)) return nullptr;
+  if (build != kArenaBuild) return nullptr;
+  Arena* arena = map(fd);
   if (arena == nullptr) return nullptr;
   base::sys.fcntl(fd, F_SETFD, FD_CLOEXEC);
-  // Beside the place that was ours before exec, so that finish_adoption() can tell.
-  arena->process_index_ = arena->claim_free_process(getpid());
-  arena->process_generation_ = base::process_generation();
   publish(arena);
   return arena;
 }
 
 void Arena::publish(Arena* arena) {
-  pthread_atfork([] { Arena::get()->before_fork(); }, nullptr, [] { Arena::get()->in_child(); });
+  base::set_process_namer([] { return get_if_mapped()->my_name(); });
+  base::set_judge_of_processes(
+      [](uint32_t name, uint32_t thread) { return get_if_mapped()->is_dead(name, thread); });
   the_arena.store(arena, std::memory_order_release);
+  arena->my_place();
+  pthread_atfork([] { get_if_mapped()->before_fork(); }, [] { get_if_mapped()->in_parent(); },
+                 [] { get_if_mapped()->in_child(); });
 }
 
 Arena* Arena::get_if_mapped() {
@@ -130,210 +125,31 @@ Arena* Arena::get_if_mapped() {
 
 Arena* Arena::get() {
   Arena* arena = the_arena.load(std::memory_order_acquire);
-  if (arena != nullptr) return arena;
-  // Two first sockets at once in two threads: one maps, the other waits. No lock survives the call.
-  static std::atomic<bool> is_creating{false};
-  while (is_creating.exchange(true, std::memory_order_acquire)) {
-    usleep(50);
-    if ((arena = the_arena.load(std::memory_order_acquire)) != nullptr) return arena;
+  if (arena != nullptr || !base::process_init()) return arena;
+  // Two first sockets at once in two threads: one maps, the other waits. A signal handler on top of
+  // the one that maps has none.
+  const uint64_t me = uint64_t{base::process_generation()} << 32 | base::thread_id();
+  for (;;) {
+    uint64_t other = creator.load(std::memory_order_acquire);
+    if ((arena = the_arena.load(std::memory_order_acquire)) != nullptr || other == me) return arena;
+    if (other >> 32 == me >> 32) {
+      usleep(50);
+    } else if (creator.compare_exchange_strong(other, me)) {
+      break;
+    }
   }
   arena = the_arena.load(std::memory_order_acquire);
-  if (arena == nullptr && base::process_init() && (arena = create()) != nullptr) publish(arena);
-  is_creating.store(false, std::memory_order_release);
+  if (arena == nullptr && (arena = create()) != nullptr) publish(arena);
+  creator.store(0, std::memory_order_release);
   return arena;
 }
 
+uint32_t Arena::block_count() const {
+  return fd_ < 0 ? kAnonymousBlocks : kMaxBlocks;
+}
+
 uint32_t Arena::rotation() const {
-  return std::min(shared_->rotation.load(), record_count_);
-}
-
-bool Arena::is_live(uint32_t i) {
-  return head(i)->state.load(std::memory_order_acquire) == RecordHead::kLive;
-}
-
-bool Arena::hold_record(uint32_t i) {
-  const uint32_t me = my_process();
-  if (me < HolderSet::kMax) head(i)->holders.add(me);
-  if (is_live(i)) return true;
-  if (me < HolderSet::kMax) head(i)->holders.remove(me);
-  return false;
-}
-
-RecordHead* Arena::head(uint32_t i) {
-  return &shared_->heads[i];
-}
-
-uint32_t Arena::index_of(const void* record) const {
-  return static_cast<uint32_t>((static_cast<const uint8_t*>(record) - records_) /
-                               static_cast<ptrdiff_t>(kRecordSize));
-}
-
-bool Arena::is_sole_holder(const void* rec) {
-  const RecordHead& h = *head(index_of(rec));
-  const uint32_t me = my_process();
-  return me < HolderSet::kMax && !h.has_unlisted_holder.load() && h.holders.is_only(me);
-}
-
-uint32_t Arena::live_records() const {
-  return shared_->records_live.load(std::memory_order_relaxed);
-}
-
-uint32_t Arena::find_process(int pid) const {
-  for (uint32_t i = 0; i < HolderSet::kMax; ++i)
-    if (shared_->processes[i].load() == pid) return i;
-  return HolderSet::kMax;
-}
-
-// A place in the table of processes, or kMax if as many of this family are alive.
-uint32_t Arena::claim_free_process(int pid) {
-  for (uint32_t i = 0; i < HolderSet::kMax; ++i) {
-    int none = 0;
-    if (shared_->processes[i].compare_exchange_strong(none, pid)) return i;
-  }
-  return HolderSet::kMax;
-}
-
-uint32_t Arena::claim_process(int pid) {
-  const uint32_t known = pid == kUnborn ? HolderSet::kMax : find_process(pid);
-  return known != HolderSet::kMax ? known : claim_free_process(pid);
-}
-
-uint32_t Arena::my_process() {
-  const uint32_t generation = base::process_generation();
-  if (process_generation_ != generation) {
-    process_index_ = claim_process(getpid());
-    process_generation_ = generation;
-  }
-  return process_index_;
-}
-
-void* Arena::allocate_record() {
-  const uint32_t me = my_process();
-  const uint32_t live = shared_->records_live.fetch_add(1, std::memory_order_relaxed) + 1;
-  uint32_t round = rotation();
-  if (live > round / 2 && round < record_count_) {
-    round = std::min(round * 2, record_count_);
-    shared_->rotation.store(round, std::memory_order_relaxed);
-  }
-  for (uint32_t tries = 0; tries < round; ++tries) {
-    const uint32_t i = shared_->record_cursor.fetch_add(1, std::memory_order_relaxed) % round;
-    uint32_t free = RecordHead::kFree;
-    if (!head(i)->state.compare_exchange_strong(free, RecordHead::kLive, std::memory_order_acq_rel))
-      continue;
-    // Process table full: nobody is noted as holder, so the record is never collected, only
-    // released.
-    if (me < HolderSet::kMax) head(i)->holders.add(me);
-    std::memset(record(i), 0, kRecordSize);
-    return record(i);
-  }
-  shared_->records_live.fetch_sub(1, std::memory_order_relaxed);
-  return nullptr;
-}
-
-bool Arena::release_record(void* rec) {
-  RecordHead* h = head(index_of(rec));
-  const uint32_t me = my_process();
-  if (me < HolderSet::kMax) h->holders.remove(me);
-  return begin_free(*h);
-}
-
-// True for one caller, once nobody holds the record.
-bool Arena::begin_free(RecordHead& h) {
-  if (h.has_unlisted_holder.load() || !h.holders.is_empty()) return false;
-  uint32_t live = RecordHead::kLive;
-  return h.state.compare_exchange_strong(live, RecordHead::kDying, std::memory_order_acq_rel);
-}
-
-void Arena::finish_release(void* rec) {
-  shared_->records_live.fetch_sub(1, std::memory_order_relaxed);
-  head(index_of(rec))->state.store(RecordHead::kFree, std::memory_order_release);
-}
-
-uint32_t Arena::allocate_block() {
-  // The block freed last is the one still in the cache.
-  const uint32_t hint = shared_->block_hint.load(std::memory_order_relaxed) % block_count_;
-  for (uint32_t tries = 0; tries < block_count_; ++tries) {
-    const uint32_t i = tries == 0 ? hint : tries - 1;
-    uint8_t free = 0;
-    if (shared_->block_used[i].load(std::memory_order_relaxed) != 0 ||
-        !shared_->block_used[i].compare_exchange_strong(free, 1, std::memory_order_acquire))
-      continue;
-    if (tries != 0) shared_->block_hint.store(i + 1, std::memory_order_relaxed);
-    return i + 1;
-  }
-  return kNoBlock;
-}
-
-void Arena::free_block(uint32_t block) {
-  const uint32_t i = block - 1;
-  if (i >= kKeptBlocks) {
-    // Best effort: without it the pages stay until the process family ends.
-    madvise(block_data(block), kBlockSize, MADV_REMOVE);
-  } else {
-    shared_->block_hint.store(i, std::memory_order_relaxed);
-  }
-  shared_->block_used[i].store(0, std::memory_order_release);
-}
-
-void Arena::before_fork() {
-  // Dead relatives are looked for now and then, and when their places are needed (hold_as).
-  constexpr uint32_t kForksBetween = 16;
-  if (++forks_ % kForksBetween == 0) collect();
-  child_index_ = hold_as(my_process(), kUnborn);
-  if (child_index_ == HolderSet::kMax) keep_for_unlisted(my_process());
-}
-
-// The table of processes is full: what process `me` holds may be in use where no holder is noted,
-// and is never given back.
-void Arena::keep_for_unlisted(uint32_t me) {
-  for (uint32_t i = 0; i < rotation(); ++i) {
-    const bool is_mine =
-        me < HolderSet::kMax ? head(i)->holders.has(me) : head(i)->holders.is_empty();
-    if (is_live(i) && is_mine) head(i)->has_unlisted_holder.store(true);
-  }
-}
-
-// All that process `me` holds, process `pid` holds too. Its place.
-uint32_t Arena::hold_as(uint32_t me, int pid) {
-  uint32_t other = claim_process(pid);
-  if (other == HolderSet::kMax) {
-    collect();
-    other = claim_process(pid);
-  }
-  if (other == HolderSet::kMax || other == me) return HolderSet::kMax;
-  if (pid == kUnborn) shared_->forking_since[other].store(base::now().ns);
-  for (uint32_t i = 0; i < rotation(); ++i)
-    if (me < HolderSet::kMax && head(i)->holders.has(me)) head(i)->holders.add(other);
-  return other;
-}
-
-void Arena::in_child() {
-  process_index_ = child_index_;
-  process_generation_ = base::process_generation();
-  if (child_index_ < HolderSet::kMax) shared_->processes[child_index_].store(getpid());
-}
-
-uint32_t Arena::hold_for_program(int pid) {
-  // Not my_process(): a vfork child must leave its parent's memory as it is, and has its holds.
-  return hold_as(process_index_, pid);
-}
-
-void Arena::settle_program(uint32_t process, int pid) {
-  if (process == HolderSet::kMax) return;
-  if (pid == 0) return free_process(process, shared_->processes[process].load());
-  // The program may run already. Either it sees this place, or we that it has looked.
-  shared_->processes[process].store(pid);
-  for (uint32_t i = 0; i < HolderSet::kMax; ++i)
-    if (shared_->processes[i].load() == pid && shared_->has_finished_adoption[i].load())
-      return free_process(process, pid);
-}
-
-void Arena::finish_adoption() {
-  const int pid = getpid();
-  const uint32_t me = my_process();
-  if (me < HolderSet::kMax) shared_->has_finished_adoption[me].store(true);
-  for (uint32_t i = 0; i < HolderSet::kMax; ++i)
-    if (i != me && shared_->processes[i].load() == pid) free_process(i, pid);
+  return std::min(shared_->rotation.load(), record_count());
 }
 
 bool Arena::is_mine(int fd) const {
@@ -354,41 +170,198 @@ int Arena::find_fd() const {
   return -1;
 }
 
-void Arena::free_process(uint32_t process, int pid) {
-  // Two may come at once, and the place must not be another's before the second has gone.
-  if (!shared_->processes[process].compare_exchange_strong(pid, kLeaving)) return;
-  for (uint32_t i = 0; i < rotation(); ++i) {
-    RecordHead* h = head(i);
-    if (!h->holders.has(process)) continue;
-    h->holders.remove(process);
-    if (begin_free(*h)) {
-      if (free_contents_ != nullptr) free_contents_(*this, record(i));
-      finish_release(record(i));
+// A part of the file. nullptr: no address space for it, or no descriptor any more.
+void* Arena::map_part(size_t offset, size_t size) const {
+  const int fd = find_fd();
+  if (fd < 0) return nullptr;
+  void* part = base::map_sparse(size, fd, static_cast<off_t>(offset));
+  if (fd != fd_) base::sys.close(fd);
+  return part;
+}
+
+RecordGroup* Arena::group(uint32_t index) {
+  RecordGroup* known = groups_[index].load(std::memory_order_acquire);
+  if (known != nullptr || fd_ < 0) [[likely]]
+    return known;
+  const size_t size = whole_pages(sizeof(RecordGroup));
+  auto* mapped = static_cast<RecordGroup*>(map_part(record_group_offset(index), size));
+  if (mapped == nullptr || groups_[index].compare_exchange_strong(known, mapped)) return mapped;
+  munmap(mapped, size);
+  return known;
+}
+
+uint8_t* Arena::block_data(uint32_t block) {
+  const uint32_t i = block - 1;
+  std::atomic<uint8_t*>& place = block_groups_[i / kGroupBlocks];
+  uint8_t* known = place.load(std::memory_order_acquire);
+  if (known == nullptr) [[unlikely]] {
+    auto* mapped =
+        static_cast<uint8_t*>(map_part(block_group_offset(i / kGroupBlocks), kBlockGroupSize));
+    if (mapped == nullptr) return nullptr;
+    if (place.compare_exchange_strong(known, mapped)) {
+      known = mapped;
+    } else {
+      munmap(mapped, kBlockGroupSize);
     }
   }
-  shared_->has_finished_adoption[process].store(false);
-  shared_->plain[process].count.store(0, std::memory_order_relaxed);
-  shared_->processes[process].store(0);
+  return known + size_t{i % kGroupBlocks} * kBlockSize;
+}
+
+// nullptr where this process may not map it: then it holds nothing there.
+RecordHead* Arena::head(uint32_t i) {
+  RecordGroup* g = group(i / kGroupRecords);
+  return g != nullptr ? &g->heads[i % kGroupRecords] : nullptr;
+}
+
+void* Arena::record(uint32_t i) {
+  return group(i / kGroupRecords)->records[i % kGroupRecords].data();
+}
+
+uint32_t Arena::index_of(const void* record) const {
+  const auto* at = static_cast<const std::byte*>(record);
+  for (uint32_t g = 0; g < kRecordGroups; ++g) {
+    const RecordGroup* records = groups_[g].load(std::memory_order_acquire);
+    if (records == nullptr || at < records->records.front().data() ||
+        at > records->records.back().data())
+      continue;
+    const auto offset = static_cast<size_t>(at - records->records.front().data());
+    return g * kGroupRecords + static_cast<uint32_t>(offset / kRecordSize);
+  }
+  __builtin_unreachable();
+}
+
+bool Arena::is_live(uint32_t i) {
+  const RecordHead* h = head(i);
+  return h != nullptr && h->state.load(std::memory_order_acquire) == RecordHead::kLive;
+}
+
+bool Arena::hold_record(uint32_t i) {
+  const uint32_t me = my_place();
+  note_held(i);
+  if (me < HolderSet::kMax) head(i)->holders.add(me);
+  if (is_live(i)) return true;
+  note_not_held(i);
+  if (me < HolderSet::kMax) head(i)->holders.remove(me);
+  return false;
+}
+
+uint32_t Arena::live_records() const {
+  return shared_->records_live.load(std::memory_order_relaxed);
+}
+
+bool Arena::has_room() {
+  if (live_records() < record_count()) return true;
+  return make_room() && live_records() < record_count();
+}
+
+void* Arena::take_free_record(uint32_t round) {
+  const uint32_t me = my_place();
+  for (uint32_t tries = 0; tries < round; ++tries) {
+    const uint32_t i = shared_->record_cursor.fetch_add(1, std::memory_order_relaxed) % round;
+    uint32_t free = RecordHead::kFree;
+    RecordHead* h = head(i);
+    if (h == nullptr ||
+        !h->state.compare_exchange_strong(free, RecordHead::kLive, std::memory_order_acq_rel))
+      continue;
+    note_held(i);
+    // Process table full: nobody is noted as holder, so the record is never collected, only
+    // released.
+    if (me < HolderSet::kMax) h->holders.add(me);
+    std::memset(record(i), 0, kRecordSize);
+    return record(i);
+  }
+  return nullptr;
+}
+
+// Not at every call of a program that has come to the end of the table. False: not now.
+bool Arena::make_room() {
+  int64_t last = last_collection_.load(std::memory_order_relaxed);
+  const int64_t now = base::now().ns;
+  if (last != 0 && now - last < kBetweenCollections.ns) return false;
+  if (!last_collection_.compare_exchange_strong(last, now)) return false;
+  collect();
+  return true;
+}
+
+void* Arena::allocate_record() {
+  const uint32_t live = shared_->records_live.fetch_add(1, std::memory_order_relaxed) + 1;
+  uint32_t round = rotation();
+  if (live > round / 2 && round < record_count()) {
+    // Before more memory comes into use, what dead relatives held.
+    if (!make_room() || live_records() > round / 2) {
+      round = std::min(round * 2, record_count());
+      shared_->rotation.store(round, std::memory_order_relaxed);
+    }
+  }
+  void* taken = take_free_record(round);
+  if (taken == nullptr && make_room()) taken = take_free_record(round);
+  if (taken == nullptr) shared_->records_live.fetch_sub(1, std::memory_order_relaxed);
+  return taken;
+}
+
+void Arena::finish_release(void* rec) {
+  RecordHead* h = head(index_of(rec));
+  h->holders.clear();
+  h->state.store(RecordHead::kFree, std::memory_order_release);
+  // Last: who dies before it leaves one too many, not one that is counted off twice.
+  shared_->records_live.fetch_sub(1, std::memory_order_relaxed);
+}
+
+uint32_t Arena::allocate_block() {
+  // The block freed last is the one still in the cache.
+  const uint32_t count = block_count();
+  const uint32_t hint = shared_->block_hint.load(std::memory_order_relaxed) % count;
+  bool may_map = true;
+  for (uint32_t tries = 0; tries < count; ++tries) {
+    const uint32_t i = tries == 0 ? hint : tries - 1;
+    uint8_t free = 0;
+    if (shared_->block_used[i].load(std::memory_order_relaxed) != 0 ||
+        (!may_map && block_groups_[i / kGroupBlocks].load() == nullptr) ||
+        !shared_->block_used[i].compare_exchange_strong(free, 1, std::memory_order_acquire))
+      continue;
+    if (block_data(i + 1) == nullptr) {
+      shared_->block_used[i].store(0, std::memory_order_release);
+      may_map = false;
+      continue;
+    }
+    if (tries != 0) shared_->block_hint.store(i + 1, std::memory_order_relaxed);
+    return i + 1;
+  }
+  return kNoBlock;
+}
+
+void Arena::free_block(uint32_t block) {
+  const uint32_t i = block - 1;
+  shared_->block_hint.store(i, std::memory_order_relaxed);
+  shared_->block_used[i].store(0, std::memory_order_release);
+  if (i >= kKeptBlocks) keep_freed(block);
+}
+
+// A sender takes the same few for every burst: in place of one that is not among those freed last
+// the one that has been there longest gives its pages back. Best effort: where another call is at
+// that too they stay until the block is used again.
+void Arena::keep_freed(uint32_t block) {
+  for (const std::atomic<uint32_t>& known : shared_->freed_last)
+    if (known.load(std::memory_order_relaxed) == block) return;
+  const uint32_t turn = shared_->freed_cursor.fetch_add(1, std::memory_order_relaxed);
+  std::atomic<uint32_t>& place = shared_->freed_last[turn % shared_->freed_last.size()];
+  const uint32_t oldest = place.exchange(block, std::memory_order_relaxed);
+  uint8_t free = 0;
+  if (oldest == kNoBlock ||
+      !shared_->block_used[oldest - 1].compare_exchange_strong(free, 1, std::memory_order_acquire))
+    return;
+  if (uint8_t* data = block_data(oldest); data != nullptr) madvise(data, kBlockSize, MADV_REMOVE);
+  shared_->block_used[oldest - 1].store(0, std::memory_order_release);
 }
 
 void Arena::note_plain(uint32_t count, const char* last_reason) {
-  const uint32_t me = my_process();
+  const uint32_t me = my_place();
   if (me == HolderSet::kMax) return;
   PlainNotes& notes = shared_->plain[me];
   const size_t n = std::min(std::strlen(last_reason), notes.last_reason.size() - 1);
   std::memcpy(notes.last_reason.data(), last_reason, n);
   notes.last_reason[n] = 0;
   notes.count.store(count, std::memory_order_relaxed);
-}
-
-void Arena::collect() {
-  for (uint32_t p = 0; p < HolderSet::kMax; ++p) {
-    int pid = shared_->processes[p].load(std::memory_order_acquire);
-    const bool is_dead =
-        pid == kUnborn ? base::now() - Time{shared_->forking_since[p].load()} > kForkTakesAtMost
-                       : pid > 0 && !is_process_alive(pid);
-    if (is_dead) free_process(p, pid);
-  }
 }
 
 }  // namespace ddpsock::engine

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The memory that a family of forked processes shares: one record a stream, and blocks for bytes
-// that were read from the kernel but not yet delivered. Anonymous and MAP_SHARED, so that it has no
-// name, goes with the last process and costs only the pages that were touched.
+// that were read from the kernel but not yet delivered. A file without a name (memfd), that goes
+// with the last process, costs only the pages that were touched, and is mapped as it comes into
+// use.
 //
 // Everything in it is crash-safe by construction: a record or block is free or not by one atomic
 // word, so a process that dies at any instruction leaks at most what it held, and that is found
 // again by collect().
+//
+// Who holds a record is a set of places in a table of processes. A process's place is proved to be
+// in use, or not to be, by a lock (life.h). A child that nobody foresaw, made by clone() or _Fork()
+// past every handler, has what its parent held when it was made: the parent gives nothing up while
+// there may be one, and the child takes a place of its own at its first call.
 #ifndef DDPSOCK_ENGINE_USER_ARENA_H_
 #define DDPSOCK_ENGINE_USER_ARENA_H_
 
@@ -16,6 +22,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/user/life.h"
+
 namespace ddpsock::engine {
 
 // Which processes hold a record, as a set of indices into the arena's table of processes.
@@ -24,6 +32,9 @@ class HolderSet {
   static constexpr uint32_t kMax = 1024;
   void add(uint32_t index) { word(index).fetch_or(bit(index), std::memory_order_acq_rel); }
   void remove(uint32_t index) { word(index).fetch_and(~bit(index), std::memory_order_acq_rel); }
+  void clear() {
+    for (auto& w : words_) w.store(0, std::memory_order_relaxed);
+  }
   bool has(uint32_t index) const {
     return (words_[index / 64].load(std::memory_order_acquire) & bit(index)) != 0;
   }
@@ -46,15 +57,22 @@ class HolderSet {
 };
 
 struct ArenaHead;
+struct RecordGroup;
 struct RecordHead;
 
 class Arena {
  public:
-  static constexpr size_t kRecordSize = 768;
+  static constexpr size_t kRecordSize = 896;
   static constexpr size_t kBlockSize = 136 * 1024;  // largest FPDU and a full read behind it
   static constexpr uint32_t kNoBlock = 0;
+  static constexpr uint32_t kGroupRecords = 1024, kRecordGroups = 64;
+  static constexpr uint32_t kGroupBlocks = 16, kBlockGroups = 4096;
+  static constexpr uint32_t kMaxRecords = kGroupRecords * kRecordGroups;
+  // As many blocks, so that no stream can take another's.
+  static constexpr uint32_t kMaxBlocks = kGroupBlocks * kBlockGroups;
+  static_assert(kMaxBlocks == kMaxRecords);
 
-  // The process family's arena; mapped at the first call. nullptr if the kernel refuses the memory.
+  // The process family's arena; made at the first call. nullptr if the kernel refuses the memory.
   static Arena* get();
   static Arena* get_if_mapped();
   // Maps the arena that another program of this family carried here by exec, and owns `fd`; nullptr
@@ -76,14 +94,16 @@ class Arena {
   // A block, never kNoBlock, or kNoBlock when there is none. Contents are arbitrary.
   uint32_t allocate_block();
   void free_block(uint32_t block);
-  uint8_t* block_data(uint32_t block) { return blocks_ + (block - 1) * kBlockSize; }
+  // nullptr: this process may not map it (RLIMIT_AS). Never so where it has allocated the block.
+  uint8_t* block_data(uint32_t block);
 
-  // Does no other process hold the record? One that forks at this moment is seen, or its child has
-  // what this process had mapped before the question.
+  // Does no other process hold the record, foreseen or not? One that forks at this moment is seen,
+  // or its child has what this process had mapped before the question.
   bool is_sole_holder(const void* record);
 
   uint32_t live_records() const;
-  uint32_t record_count() const { return record_count_; }
+  // Could allocate_record() succeed?
+  bool has_room();
   uint32_t index_of(const void* record) const;
 
   // A live record for which `matches` is true, held by this process from now on; nullptr if none
@@ -95,8 +115,10 @@ class Arena {
     return nullptr;
   }
 
-  // Called around fork(), by pthread_atfork: the child inherits the parent's holds.
+  // Called around fork(), by pthread_atfork and by whoever else foresees a child, in the thread
+  // that makes it: the child inherits the parent's holds.
   void before_fork();
+  void in_parent();
   void in_child();
 
   // What this process holds is from now on also held for a program that it starts, so that a parent
@@ -106,7 +128,7 @@ class Arena {
   static constexpr int kUnborn = -1;
   uint32_t hold_for_program(int pid);
   // The program has begun as process `pid`; 0: it has not, the holds are given up.
-  void settle_program(uint32_t process, int pid);
+  void settle_program(uint32_t place, int pid);
   // After adopt() and the find_record() of every inherited socket: gives up what this process held
   // before exec and did not find again.
   void finish_adoption();
@@ -119,45 +141,79 @@ class Arena {
   // why the last one was.
   void note_plain(uint32_t count, const char* last_reason);
 
-  // Frees what dead processes held, by way of `free_contents(record)`. Called by before_fork.
+  // Frees what dead processes held, by way of `free_contents(record)`. Called now and then by
+  // before_fork(), and before more memory is taken into use.
   using FreeContents = void (*)(Arena&, void* record);
   void set_collector(FreeContents f) { free_contents_ = f; }
   void collect();
 
+  // The calling process as one among all that ever had a part in this, 0 if it has no place; and
+  // whether one is no more, or at least its thread (0: none). What a program was before exec is
+  // none that is there after it.
+  uint32_t my_name();
+  bool is_dead(uint32_t name, uint32_t thread);
+
  private:
-  explicit Arena(ArenaHead* shared);
+  explicit Arena(ArenaHead* shared, int fd) : shared_(shared), fd_(fd) {}
   static Arena* create();
-  static Arena* map(int fd, uint32_t shrink);
+  static Arena* map(int fd);
   static void publish(Arena* arena);
+  void* map_part(size_t offset, size_t size) const;
+  RecordGroup* group(uint32_t index);
+  uint32_t record_count() const { return fd_ < 0 ? kGroupRecords : kMaxRecords; }
+  uint32_t block_count() const;
   uint32_t rotation() const;
   bool is_live(uint32_t i);
   bool hold_record(uint32_t i);
   RecordHead* head(uint32_t i);
-  void* record(uint32_t i) { return records_ + size_t{i} * kRecordSize; }
-  uint32_t find_process(int pid) const;
-  uint32_t claim_free_process(int pid);
-  uint32_t claim_process(int pid);
-  void keep_for_unlisted(uint32_t me);
-  bool begin_free(RecordHead& head);
-  uint32_t hold_as(uint32_t me, int pid);
-  void free_process(uint32_t process, int pid);
+  void* record(uint32_t i);
+  void* take_free_record(uint32_t round);
+  bool make_room();
+  void keep_freed(uint32_t block);
   bool is_mine(int fd) const;
-  uint32_t my_process();
+
+  // arena_holders.cpp
+  uint32_t my_place();
+  void enter_process(uint32_t place);
+  uint32_t claim_place(int pid);
+  void prove_life(uint32_t place);
+  bool is_gone(uint32_t place) const;
+  LifeLock::State look_at_lock(off_t byte) const;
+  bool may_have_heirs(uint32_t place) const;
+  bool was_me(uint32_t place) const;
+  void keep_for_unlisted();
+  void hold_all_for(uint32_t place);
+  static bool begin_free(RecordHead& head, uint32_t me);
+  static bool give_up(RecordHead& head, uint32_t place, uint32_t me);
+  void drop_hold(uint32_t i, uint32_t place);
+  uint32_t hold_as(int pid);
+  void free_place(uint32_t place, int pid, uint32_t name);
+  uint32_t name_of(uint32_t place) const;
+  void give_up_unborn();
+  void give_up_kept();
+
+  bool holds(uint32_t i) const { return (held_[i / 64].load() >> (i % 64) & 1) != 0; }
+  void note_held(uint32_t i) { held_[i / 64].fetch_or(uint64_t{1} << (i % 64)); }
+  void note_not_held(uint32_t i) { held_[i / 64].fetch_and(~(uint64_t{1} << (i % 64))); }
 
   ArenaHead* shared_;
-  uint8_t* records_;
-  uint8_t* blocks_;
-  uint32_t record_count_;
-  uint32_t block_count_;
   int fd_ = -1;
   ino_t fd_inode_ = 0;
   dev_t fd_device_ = 0;
   FreeContents free_contents_ = nullptr;
-  uint32_t process_index_ =
-      HolderSet::kMax;  // private memory: right in a child only after in_child
-  uint32_t process_generation_ = 0;
-  uint32_t child_index_ = HolderSet::kMax;
-  uint32_t forks_ = 0;
+  std::array<std::atomic<RecordGroup*>, kRecordGroups> groups_{};
+  std::array<std::atomic<uint8_t*>, kBlockGroups> block_groups_{};
+
+  // Private memory: a child nobody foresaw has its parent's, until my_place() notices.
+  std::atomic<uint32_t> place_{HolderSet::kMax};
+  std::atomic<uint32_t> place_generation_{0}, entering_generation_{0};
+  std::atomic<uint32_t> entering_thread_{0};
+  std::array<std::atomic<uint64_t>, kMaxRecords / 64> held_{};
+  LifeLock own_lock_, lineage_lock_;
+  Lineage lineage_;
+  std::atomic<bool> has_kept_{false};  // holds that were to be given up, but for unknown relatives
+  std::atomic<uint32_t> forks_{0}, forks_under_way_{0};
+  std::atomic<int64_t> last_collection_{0};
 };
 
 }  // namespace ddpsock::engine

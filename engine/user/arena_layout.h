@@ -9,22 +9,40 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/lease.h"
 #include "engine/user/arena.h"
 #include "engine/user/message_record.h"
 #include "engine/user/record.h"
 
 namespace ddpsock::engine {
 
-inline constexpr uint32_t kMaxRecords = 65536;
-inline constexpr uint32_t kMaxBlocks = kMaxRecords;  // so that no stream can take another's
-inline constexpr uint32_t kMostShrink = 256;         // of records and blocks, to 45 MB in all
-inline constexpr char kArenaName[] = "ddpsock";      // of its memfd
+inline constexpr char kArenaName[] = "ddpsock";  // of its memfd
 
 struct RecordHead {
-  enum State : uint32_t { kFree, kLive, kDying };
+  enum State : uint32_t {
+    kFree,
+    kLive,
+    kDying,  // plus the place of the process that is about to free it: nobody holds it any more
+  };
   std::atomic<uint32_t> state;
   HolderSet holders;
   std::atomic<bool> has_unlisted_holder;  // then nobody can say when it may be freed
+};
+
+// A process that holds records. Its pid is in ArenaHead::processes.
+struct HolderPlace {
+  enum class Proof : uint8_t {
+    kNone,    // none but its pid, for those of its pid namespace
+    kWeak,    // a lock that it could lose without ending
+    kStrong,  // a lock that ends with it and not before
+  };
+  base::Lease freeing;                  // of whoever gives up what it held
+  std::atomic<uint32_t> had_before;     // how many have had the place before
+  std::atomic<int64_t> awaited_since;   // before it is proved; 0: nobody has looked yet
+  std::atomic<uint64_t> pid_namespace;  // 0: not known
+  std::atomic<Proof> proof;
+  std::atomic<bool> is_executing;  // a program, which takes the place's lock away
+  std::atomic<bool> has_finished_adoption;
 };
 
 // Connections of one process that stayed plain TCP.
@@ -36,18 +54,25 @@ struct PlainNotes {
 struct ArenaHead {
   std::atomic<uint64_t>
       build;  // kArenaBuild once set up: another build may lay things out differently
-  std::atomic<uint32_t> shrink;
   std::atomic<uint32_t> record_cursor;
   std::atomic<uint32_t> records_live;
   std::atomic<uint32_t> rotation;
   std::atomic<uint32_t> block_hint;
+  std::atomic<uint32_t> freed_cursor;
+  // Free, or in use again, and their pages kept: beyond the first blocks, whose are kept always.
+  std::array<std::atomic<uint32_t>, 32> freed_last;
   std::array<std::atomic<int>, HolderSet::kMax> processes;
-  std::array<std::atomic<int64_t>, HolderSet::kMax> forking_since;
-  std::array<std::atomic<bool>, HolderSet::kMax> has_finished_adoption;
+  std::array<HolderPlace, HolderSet::kMax> places;
   std::array<PlainNotes, HolderSet::kMax> plain;
-  std::array<RecordHead, kMaxRecords> heads;
-  std::array<std::atomic<uint8_t>, kMaxBlocks> block_used;
+  std::array<std::atomic<uint8_t>, Arena::kMaxBlocks> block_used;
 };
+
+// Mapped one by one, as they come into use. So are groups of blocks.
+struct RecordGroup {
+  std::array<RecordHead, Arena::kGroupRecords> heads;
+  alignas(64) std::array<std::array<std::byte, Arena::kRecordSize>, Arena::kGroupRecords> records;
+};
+inline constexpr size_t kBlockGroupSize = Arena::kGroupBlocks * Arena::kBlockSize;
 
 // Two builds that may lay the arena out differently have different numbers.
 constexpr uint64_t hash(const char* text, uint64_t h = 0xcbf29ce484222325) {
@@ -63,11 +88,26 @@ inline constexpr uint64_t kArenaBuild =
               hash(sizeof(ArenaHead), hash(DDPSOCK_VERSION)))) |
     1;
 
-// The head, the records, the blocks.
-inline constexpr size_t kRecordsOffset = (sizeof(ArenaHead) + 4095) & ~size_t{4095};
-constexpr size_t arena_size(uint32_t shrink) {
-  return kRecordsOffset + size_t{kMaxRecords / shrink} * Arena::kRecordSize +
-         size_t{kMaxBlocks / shrink} * Arena::kBlockSize;
+// The head, the groups of records, those of blocks, each from a page on.
+constexpr size_t whole_pages(size_t size) {
+  return (size + 4095) & ~size_t{4095};
+}
+inline constexpr size_t kRecordsOffset = whole_pages(sizeof(ArenaHead));
+constexpr size_t record_group_offset(uint32_t group) {
+  return kRecordsOffset + group * whole_pages(sizeof(RecordGroup));
+}
+constexpr size_t block_group_offset(uint32_t group) {
+  return record_group_offset(Arena::kRecordGroups) + group * kBlockGroupSize;
+}
+inline constexpr size_t kArenaSize = block_group_offset(Arena::kBlockGroups);
+static_assert(kBlockGroupSize % 4096 == 0);
+
+// Bytes of the file that are locked and never written: far behind its end.
+constexpr off_t own_lock(uint32_t place) {
+  return (off_t{1} << 40) + 2 * off_t{place};
+}
+constexpr off_t lineage_lock(uint32_t place) {
+  return own_lock(place) + 1;
 }
 
 }  // namespace ddpsock::engine

@@ -20,9 +20,11 @@ namespace {
 
 static_assert(std::is_standard_layout_v<MessageRecord>);
 static_assert(std::is_standard_layout_v<Record> && std::is_standard_layout_v<ArenaHead>);
+static_assert(std::is_standard_layout_v<RecordGroup>);
 
-// Read at a time.
+// Read at a time, all of one group.
 constexpr size_t kBatch = 64;
+static_assert(Arena::kGroupRecords % kBatch == 0);
 
 Result<void> read_at(int fd, std::span<std::byte> into, size_t offset) {
   while (!into.empty()) {
@@ -70,7 +72,6 @@ DirectionStatistics direction_of(Raw raw) {
   return {.bytes = value(offsetof(Counters, bytes)),
           .fpdus = value(offsetof(Counters, fpdus)),
           .bytes_copied = value(offsetof(Counters, bytes_copied)),
-          .bells = value(offsetof(Counters, bells_rung)),
           .errors = value(offsetof(Counters, errors)),
           .system_calls = value(offsetof(Counters, system_calls)),
           .waits = value(offsetof(Counters, waits)),
@@ -95,7 +96,6 @@ void read_memory(Raw raw, ConnectionStatistics& c) {
   c.ring_seen_read = tx.at<uint64_t>(offsetof(shm::LaneTx, head));
   const Raw rx = raw.part(offsetof(Memory, rx), sizeof(shm::LaneRx));
   c.ring_read = rx.at<uint64_t>(offsetof(shm::LaneRx, head));
-  c.received.bells = rx.at<uint32_t>(offsetof(shm::LaneRx, bells));
 }
 
 WorkStatistics work_of(Raw raw, size_t posted, size_t completed, size_t failed) {
@@ -165,6 +165,7 @@ bool read_record(Raw raw, ConnectionStatistics& c) {
       c.state = ConnectionState::kStarting;
       break;
     case StreamState::kOpen:
+    case StreamState::kTurning:
       c.state = ConnectionState::kOpen;
       break;
     case StreamState::kFailed:
@@ -185,8 +186,10 @@ bool read_record(Raw raw, ConnectionStatistics& c) {
   c.local = address_of(raw.part(offsetof(Record, local), sizeof(TcpAddress)));
   c.remote = address_of(raw.part(offsetof(Record, remote), sizeof(TcpAddress)));
   const Raw received = raw.part(offsetof(Record, received), sizeof(Counters));
-  c.sent = direction_of(raw.part(offsetof(Record, sent), sizeof(Counters)));
+  const Raw sent = raw.part(offsetof(Record, sent), sizeof(Counters));
+  c.sent = direction_of(sent);
   c.received = direction_of(received);
+  c.bells_rung = sent.at<uint64_t>(offsetof(Counters, bells_rung));
   c.crcs_checked = received.at<uint64_t>(offsetof(Counters, crcs_checked));
   c.verdict = raw.text(offsetof(Record, verdict), sizeof(Record::verdict));
   if (raw.flag(offsetof(Record, has_failure)))
@@ -220,10 +223,8 @@ class Reader {
     const auto build = head.at<uint64_t>(offsetof(ArenaHead, build));
     if (build == 0) return fail_errno(EAGAIN);
     if (build != kArenaBuild) return fail_errno(ENOEXEC);
-    const auto shrink = head.at<uint32_t>(offsetof(ArenaHead, shrink));
-    if (!std::has_single_bit(shrink) || shrink > kMostShrink) return fail_errno(EPROTO);
-    if (st.st_size != static_cast<off_t>(arena_size(shrink))) return fail_errno(EPROTO);
-    rotation_ = std::min(head.at<uint32_t>(offsetof(ArenaHead, rotation)), kMaxRecords / shrink);
+    if (st.st_size != static_cast<off_t>(kArenaSize)) return fail_errno(EPROTO);
+    rotation_ = std::min(head.at<uint32_t>(offsetof(ArenaHead, rotation)), Arena::kMaxRecords);
     return {};
   }
 
@@ -249,7 +250,11 @@ class Reader {
 
   Result<void> read_heads(size_t first, size_t count) {
     return read_at(fd_, std::span(heads_).first(count * sizeof(RecordHead)),
-                   offsetof(ArenaHead, heads) + first * sizeof(RecordHead));
+                   group_of(first) + offsetof(RecordGroup, heads) +
+                       first % Arena::kGroupRecords * sizeof(RecordHead));
+  }
+  static size_t group_of(size_t record) {
+    return record_group_offset(static_cast<uint32_t>(record / Arena::kGroupRecords));
   }
   Raw head(size_t i) const {
     return Raw(std::span(heads_).subspan(i * sizeof(RecordHead), sizeof(RecordHead)));
@@ -264,8 +269,9 @@ class Reader {
     for (size_t i = 0; i < count; ++i) was_live[i] = is_live(i);
     if (was_live.none()) return {};
     const auto records = std::span(records_).first(count * Arena::kRecordSize);
-    if (const auto read = read_at(fd_, records, kRecordsOffset + first * Arena::kRecordSize); !read)
-      return read;
+    const size_t at = group_of(first) + offsetof(RecordGroup, records) +
+                      first % Arena::kGroupRecords * Arena::kRecordSize;
+    if (const auto read = read_at(fd_, records, at); !read) return read;
     // Not those that went in between, nor those that came: theirs are still the bytes of others.
     if (const auto read = read_heads(first, count); !read) return read;
     for (size_t i = 0; i < count; ++i) {

@@ -16,7 +16,7 @@
 namespace ddpsock::engine {
 
 struct DirectionStatistics {
-  uint64_t bytes = 0, fpdus = 0, bytes_copied = 0, bells = 0, errors = 0;
+  uint64_t bytes = 0, fpdus = 0, bytes_copied = 0, errors = 0;
   uint64_t system_calls = 0, waits = 0, spins = 0, vain_spins = 0;
 };
 
@@ -46,7 +46,8 @@ struct ConnectionStatistics {
   uint32_t max_payload = 0;
   uint64_t crcs_checked = 0;
   AddressView local, remote;
-  DirectionStatistics sent, received;  // bells: rung, taken
+  DirectionStatistics sent, received;
+  uint64_t bells_rung = 0;
   std::string verdict, failure;
   // Message mode. What it does not count stays 0 above: copies, system calls, waits, spins, bells.
   WorkStatistics sends, receives;  // of sends: all work but receives

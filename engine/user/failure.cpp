@@ -6,21 +6,16 @@
 
 #include "base/sys.h"
 #include "ddp/segment.h"
+#include "engine/user/octets.h"
 #include "engine/user/user_stream.h"
 
 namespace ddpsock::engine {
 
 using rdmap::TermCode;
 
-bool UserStream::is_stream_segment(const uint8_t* p) const {
-  const auto view = ddp::UntaggedView::parse({p + MPA_ULPDU_LENGTH_SIZE, DDP_UNTAGGED_HEADER_SIZE});
-  if (!view || base::load_be16(p) < DDP_UNTAGGED_HEADER_SIZE) return false;
-  const uint8_t opcode = view->rsvd_ulp().control & RDMAP_CTRL_OPCODE_MASK;
-  return view->qn() == RDMAP_QN_SEND && (opcode == RDMAP_OP_SEND || opcode == RDMAP_OP_SEND_SE) &&
-         view->msn() == rx_.msn && view->mo() == rx_.mo;
-}
-
 namespace {
+
+constexpr int kMostReadsAtEnd = 1024;
 
 // What is wrong with an untagged segment that is neither stream data nor a Terminate.
 TermCode judge(const ddp::UntaggedView& v, uint32_t msn, uint32_t mo) {
@@ -34,6 +29,7 @@ TermCode judge(const ddp::UntaggedView& v, uint32_t msn, uint32_t mo) {
     case RDMAP_OP_SEND_SE:
       if (v.msn() != msn) return TermCode::ddp(ddp::Error::kMsnRange);
       if (v.mo() != mo) return TermCode::ddp(ddp::Error::kInvalidMo);
+      if (v.after_header().size() > UINT32_MAX - mo) return TermCode::ddp(ddp::Error::kTooLong);
       [[fallthrough]];
     default:
       return TermCode::operation(RDMAP_ECODE_UNEXPECTED_OPCODE);
@@ -56,11 +52,10 @@ int UserStream::refuse_control(int fd, Bytes fpdu) {
     return fail_protocol(fd, TermCode::ddp(ddp::Error::kLocalCatastrophic), {});
   if (r_.has_crc) {
     count_crc();
-    const Bytes covered = fpdu.first(size - MPA_CRC_SIZE);
-    if (base::crc32c(covered) != base::load_le32(covered.data() + covered.size()))
-      return fail_crc(fd);
+    if (!ChunkReader::is_intact(fpdu.first(size))) return fail_crc(fd);
   }
   const Bytes ulpdu = mpa::ulpdu_of(fpdu.first(size));
+  if (is_raw_message(fpdu.data())) return take_raw_message(fd, ulpdu);
   if (ddp::is_tagged(ulpdu[0])) {
     const auto view = ddp::TaggedView::parse(ulpdu);
     if (!view) return fail_protocol(fd, TermCode::ddp(view.error()), ulpdu);
@@ -104,7 +99,8 @@ int UserStream::fail_refused(int fd, int error, const char* why) {
 // Best effort, and never into the middle of an FPDU or before our start-up frame.
 void UserStream::send_terminate(int fd, TermCode code, Bytes segment) {
   if (tx_.lease.try_acquire() != base::Lease::Outcome::kAcquired) return;
-  if (tx_.is_started && tx_.tail_block == Arena::kNoBlock) {
+  const bool are_fpdus_read = r_.memory.sending.load(std::memory_order_relaxed) != Way::kMemory;
+  if (tx_.is_started && tx_.tail_block == Arena::kNoBlock && are_fpdus_read) {
     rdmap::Terminate t{};
     t.code = code;
     if (segment.size() >= DDP_TAGGED_HEADER_SIZE) {
@@ -132,12 +128,14 @@ void UserStream::end_connection(int fd, const char* why) {
   const int saved = errno;
   r_.note_failure(why);
   r_.state.store(StreamState::kFailed, std::memory_order_release);
-  base::sys.shutdown(fd, SHUT_RDWR);
+  fail_in_memory();
+  base::sys.shutdown(fd, SHUT_WR);
   // Unread bytes would turn our close into a reset, and a reset can destroy the Terminate in the
-  // peer's queue. Bounded: a peer that keeps sending gets its reset.
-  uint8_t waste[4096];
-  for (int i = 0; i < 256; ++i)
-    if (base::sys.recv(fd, waste, sizeof waste, MSG_DONTWAIT) <= 0) break;
+  // peer's queue; and a peer that waits for room would wait on, because a socket that does not read
+  // any more opens no window. Bounded: a peer that keeps sending gets its reset.
+  for (int i = 0; i < kMostReadsAtEnd; ++i)
+    if (discard_octets(fd, kMostFiller, MSG_DONTWAIT) <= 0) break;
+  base::sys.shutdown(fd, SHUT_RD);
   if (OneSided* q = queue_pair(); q != nullptr) q->wake();
   errno = saved;
 }

@@ -6,6 +6,9 @@
 #include <sched.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <atomic>
+
 #include "engine/user/kernel_socket.h"
 #include "engine/user/user_stream.h"
 
@@ -17,47 +20,103 @@ using Outcome = base::Lease::Outcome;
 // A holder that is not asleep in the kernel needs less than this for what it does.
 constexpr Duration kHolderBusy = Duration::from_ms(100);
 
+// And longer than this only one that has no CPU, or that has died.
+constexpr Duration kHolderAtWork = Duration::from_ms(1);
+// Calls that the kernel would refuse too ask after the holder only so often.
+constexpr Duration kBetweenLooks = Duration::from_ms(20);
+
+bool may_look(Time now) {
+  static constinit std::atomic<int64_t> last{0};
+  int64_t before = last.load(std::memory_order_relaxed);
+  return now.ns - before > kBetweenLooks.ns && last.compare_exchange_strong(before, now.ns);
+}
+
 // For a call that must not wait. The other call may sleep in the kernel for long (then the kernel
-// refuses us too) or be at work on what the kernel has (then it is done soon).
+// refuses us too) or be at work on what the kernel has (then it is done soon), or have died in it.
 Outcome try_beside(base::Lease& lease, int fd, short events) {
-  const Time give_up = base::now() + kHolderBusy;
-  for (;;) {
+  const Time start = base::now();
+  for (bool has_asked = false;;) {
     const Outcome outcome = lease.try_acquire();
     if (outcome != Outcome::kBusy) return outcome;
-    if (!is_ready_now(fd, events) || base::now() > give_up) return Outcome::kBusy;
+    const bool is_ready = is_ready_now(fd, events);
+    const Duration spent = base::now() - start;
+    if (!has_asked && (is_ready ? spent > kHolderAtWork : may_look(start))) {
+      has_asked = true;
+      // It may have been given back meanwhile, and is ours then.
+      if (const Outcome late = lease.try_take_over(); late != Outcome::kBusy) return late;
+    }
+    if (!is_ready || spent > kHolderBusy) return Outcome::kBusy;
     sched_yield();
   }
 }
 
 }  // namespace
 
+// Where it slept the record is as it should be; elsewhere the next call finds that it may not be.
+void Hold::abandon(base::Unfinished& unfinished) {
+  auto& hold = static_cast<Hold&>(unfinished);
+  if (!hold.is_held_ || !hold.lease_.is_mine()) return;
+  UserStream& s = hold.stream_;
+  if ((hold.is_send() ? s.tx_.is_asleep : s.rx_.is_asleep).take_over()) {
+    hold.give_back();
+  } else {
+    hold.lease_.abandon();
+  }
+}
+
+// However the call ends: one that pthread_cancel unwinds has not come to the end of its sleep.
 void Hold::give_back() {
+  SleepMark& is_asleep =
+      &lease_ == &stream_.tx_.lease ? stream_.tx_.is_asleep : stream_.rx_.is_asleep;
+  if (is_asleep) [[unlikely]]
+    is_asleep = false;
   stream_.count_effort(lease_);
   lease_.release();
   if (stream_.r_.is_one_sided.load(std::memory_order_relaxed)) [[unlikely]]
-    stream_.wake_waiting(&lease_ == &stream_.tx_.lease);
+    stream_.wake_waiting(is_send());
   stream_.finish_release();
+}
+
+// Gives the lease back where it fails: another process can go on.
+int Hold::reach_blocks() {
+  const auto is_mapped = [&](uint32_t block) {
+    return block == Arena::kNoBlock || stream_.arena_.block_data(block) != nullptr;
+  };
+  const Rx& rx = stream_.rx_;
+  const bool are_mapped = is_send() ? is_mapped(stream_.tx_.tail_block)
+                                    : is_mapped(rx.block) && stream_.is_residue_mapped() &&
+                                          std::ranges::all_of(rx.pool_blocks, is_mapped);
+  if (are_mapped) return 0;
+  end();
+  return ENOBUFS;
+}
+
+int Hold::inherit(int fd) {
+  if ((is_send() ? stream_.tx_.is_asleep : stream_.rx_.is_asleep).take_over()) {
+    const int e = is_send() ? 0 : stream_.go_on_beyond_memory();
+    return e != 0 ? e : reach();
+  }
+  return stream_.fail_lost(fd, "a process died inside a call on this connection");
 }
 
 int Hold::wait(int fd, Direction direction, int flags, Outcome outcome) {
   if (outcome == Outcome::kHeldByMe) return EAGAIN;
-  const bool is_send = direction == kSend;
+  const bool is_sending = direction == kSend;
   if ((flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd)) {
-    outcome = try_beside(lease_, fd, is_send ? POLLOUT : POLLIN);
+    outcome = try_beside(lease_, fd, is_sending ? POLLOUT : POLLIN);
   } else {
-    outcome = lease_.acquire(deadline_of(fd, is_send ? SO_SNDTIMEO : SO_RCVTIMEO));
+    const Time deadline = deadline_of(fd, is_sending ? SO_SNDTIMEO : SO_RCVTIMEO);
+    do {
+      outcome = lease_.acquire(deadline);
+    } while (outcome == Outcome::kInterrupted && deadline == kNever && do_handlers_restart());
   }
   switch (outcome) {
     case Outcome::kAcquired:
       is_held_ = true;
-      return 0;
+      return stream_.still(fd) == fd ? reach() : EBADF;
     case Outcome::kInherited:
       is_held_ = true;
-      if (!is_send && stream_.rx_.is_asleep) {
-        stream_.rx_.is_asleep = false;
-        return 0;
-      }
-      return stream_.fail_lost(fd, "a process died inside a call on this connection");
+      return inherit(fd);
     case Outcome::kInterrupted:
       return EINTR;
     case Outcome::kBusy:

@@ -3,17 +3,20 @@
 #define DDPSOCK_ENGINE_USER_HOLD_H_
 
 #include "base/lease.h"
+#include "base/unfinished.h"
+#include "engine/user/user_stream.h"
 
 namespace ddpsock::engine {
 
-class UserStream;
-
-// Holds one direction of a stream for the length of a call, also when pthread_cancel unwinds it.
-class Hold {
+// Holds one direction of a stream for the length of a call, also when pthread_cancel unwinds it or
+// a signal handler jumps out of it. Who holds one can reach all blocks of its direction: what a
+// relative has put there may lie where this process has no address space to map it.
+class Hold : private base::Unfinished {
  public:
   enum Direction : uint8_t { kReceive, kSend };
 
-  Hold(UserStream& stream, base::Lease& lease) : stream_(stream), lease_(lease) {}
+  Hold(UserStream& stream, base::Lease& lease)
+      : Unfinished(abandon), stream_(stream), lease_(lease) {}
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
   ~Hold() {
@@ -23,16 +26,22 @@ class Hold {
   // Only if nobody has it: false otherwise, at once.
   bool try_take() {
     is_held_ = lease_.try_acquire() == base::Lease::Outcome::kAcquired;
-    return is_held_;
+    return is_held_ && reach() == 0;
   }
 
-  // Never waits. kHeldByMe: this thread has it already, and keeps it.
+  // Never waits. kHeldByMe: this thread has it already, and keeps it. kInherited: see inherit().
+  // kBusy: another call has it, or what lies there cannot be mapped (see above).
   base::Lease::Outcome attempt() {
     const auto outcome = lease_.try_acquire();
     is_held_ =
         outcome == base::Lease::Outcome::kAcquired || outcome == base::Lease::Outcome::kInherited;
+    if (outcome == base::Lease::Outcome::kAcquired && reach() != 0)
+      return base::Lease::Outcome::kBusy;
     return outcome;
   }
+  // REQUIRES: attempt() has just said kInherited. 0: the one that died was asleep in the kernel,
+  // and all is in order; otherwise the connection has failed, with this errno.
+  int inherit(int fd);
   void end() {
     if (is_held_) give_back();
     is_held_ = false;
@@ -40,17 +49,29 @@ class Hold {
 
   // 0, or the errno for the call: EAGAIN (another call has the direction and this one must not
   // wait: the kernel has been asked and refused too; or a signal handler interrupted this thread's
-  // own call), EINTR, ECONNRESET (the last holder died in the middle of a call).
+  // own call), EINTR, ECONNRESET (the last holder died in the middle of a call), ENOBUFS (see
+  // above).
   int take(int fd, Direction direction, int flags) {
     const auto outcome = lease_.try_acquire();
     if (outcome == base::Lease::Outcome::kAcquired) [[likely]] {
       is_held_ = true;
-      return 0;
+      return reach();
     }
     return wait(fd, direction, flags, outcome);
   }
 
  private:
+  static void abandon(base::Unfinished& hold);
+  bool is_send() const { return &lease_ == &stream_.tx_.lease; }
+  // The chain of the residue is named by its first block, and the pool fills from its front.
+  int reach() {
+    static_assert(Arena::kNoBlock == 0, "numbers are ORed");
+    const Rx& rx = stream_.rx_;
+    const uint32_t any =
+        is_send() ? stream_.tx_.tail_block : rx.block | rx.residue_block | rx.pool_blocks.front();
+    return any == Arena::kNoBlock ? 0 : reach_blocks();
+  }
+  int reach_blocks();
   void give_back();
   int wait(int fd, Direction direction, int flags, base::Lease::Outcome first);
 

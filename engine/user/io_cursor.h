@@ -10,6 +10,7 @@
 #include <span>
 
 #include "base/bytes.h"
+#include "base/crc32c.h"
 
 namespace ddpsock::engine {
 
@@ -37,6 +38,13 @@ class IoCursor {
   void get(uint8_t* to, size_t size) {
     each(size, [&](const uint8_t* from, size_t n) {
       std::memcpy(to, from, n);
+      to += n;
+    });
+  }
+  // The same, and extends `crc` by what has been copied.
+  void get(uint8_t* to, size_t size, uint32_t& crc) {
+    each(size, [&](const uint8_t* from, size_t n) {
+      crc = base::crc32c_copy(crc, to, {from, n});
       to += n;
     });
   }

@@ -26,12 +26,14 @@ bool is_nonblocking(int fd) {
 }
 
 bool is_ready_now(int fd, short events) {
+  if (fd < 0) return true;
   const KeepErrno keep;
   pollfd p{fd, events, 0};
   return base::sys.poll(&p, 1, 0) != 0;
 }
 
 int wait_ready(int fd, short events, Time deadline) {
+  if (fd < 0) return EBADF;
   const KeepErrno keep;
   pollfd p{fd, events, 0};
   ++base::effort.waits;
@@ -54,6 +56,11 @@ Time deadline_of(int fd, int option) {
   return ns == 0 ? kNever : base::now() + Duration{ns};
 }
 
+void set_kernel_low_water(int fd, int bytes) {
+  const KeepErrno keep;
+  base::sys.setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
+}
+
 size_t bytes_queued(int fd) {
   const KeepErrno keep;
   int bytes = 0;
@@ -64,11 +71,20 @@ bool do_handlers_restart() {
   const KeepErrno keep;
   for (int signal = 1; signal < NSIG; ++signal) {
     struct sigaction action;
+    // A thread's own faults interrupt no sleep; what reports crashes handles them without
+    // SA_RESTART.
+    if (signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL ||
+        signal == SIGTRAP || signal == SIGABRT)
+      continue;
     if (sigaction(signal, nullptr, &action) != 0) continue;
     const bool is_handled = action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN;
     if (is_handled && (action.sa_flags & SA_RESTART) == 0) return false;
   }
   return true;
+}
+
+bool does_restart(int fd, int timeout_option) {
+  return deadline_of(fd, timeout_option) == kNever && do_handlers_restart();
 }
 
 SendMemory send_memory(int fd) {

@@ -25,21 +25,28 @@ class KeepErrno {
 
 bool is_nonblocking(int fd);
 
-// poll() with no waiting. For POLLOUT a `false` makes the kernel promise an edge to other pollers.
+// poll() with no waiting; true for -1. For POLLOUT a `false` makes the kernel promise an edge to
+// other pollers.
 bool is_ready_now(int fd, short events);
 
-// 0 when ready or in error, else EAGAIN (deadline), EINTR.
+// 0 when ready or in error, else EAGAIN (deadline), EINTR, EBADF (-1: poll() itself would wait).
 int wait_ready(int fd, short events, Time deadline);
 
 // From SO_RCVTIMEO or SO_SNDTIMEO, counted from now; kNever if unset.
 Time deadline_of(int fd, int option);
 
+// SO_RCVLOWAT as the kernel counts it, best effort.
+void set_kernel_low_water(int fd, int bytes);
+
 // Unread bytes in the kernel (FIONREAD), frames and all; 0 if it does not say.
 size_t bytes_queued(int fd);
 
 // After EINTR: does every signal handler of this process ask for its calls to be restarted
-// (SA_RESTART)? Which signal it was cannot be known; with handlers of both kinds the answer is no.
+// (SA_RESTART), those of faults aside? Which signal it was cannot be known; with handlers of both
+// kinds the answer is no.
 bool do_handlers_restart();
+// Would the kernel restart a call that slept on `fd`? Not if that has a timeout, of that direction.
+bool does_restart(int fd, int timeout_option);
 
 // Send memory by the kernel's own account (SO_MEMINFO): bytes with overhead.
 struct SendMemory {

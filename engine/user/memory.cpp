@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// How a stream comes to lie in memory shared with its peer, and how it leaves it. The side that
-// connected offers memory in its hello; the other joins when it reads that, and says so in the
-// memory itself. Until then, and for what does not fit, the wire serves: so neither side ever waits
-// for the other, and what cannot be had costs speed and nothing else.
+// How a stream comes to lie in memory shared with its peer. The side that connected offers memory
+// in its hello; the other joins when it reads that, and says so in the memory itself. Then either
+// end moves both directions there, at a moment at which the kernel has nothing of either that it
+// could lose: from then on the wire carries octets that say nothing, and a reset destroys nothing.
+// Until then the wire serves: so neither side ever waits for the other, and what cannot be had
+// costs speed and nothing else.
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "base/spin.h"
 #include "base/sys.h"
 #include "engine/user/hold.h"
-#include "engine/user/kernel_socket.h"
-#include "engine/user/user_stream.h"
+#include "engine/user/lanes.h"
+#include "engine/user/sender.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -33,10 +36,6 @@ MemoryState reason_for(Errno error) {
   }
 }
 
-shm::End other(shm::End end) {
-  return end == shm::End::kConnected ? shm::End::kAccepted : shm::End::kConnected;
-}
-
 bool int_option(int fd, int name) {
   int value = 0;
   socklen_t size = sizeof value;
@@ -44,6 +43,16 @@ bool int_option(int fd, int name) {
 }
 void set_int_option(int fd, int name, int value) {
   base::sys.setsockopt(fd, IPPROTO_TCP, name, &value, sizeof value);
+}
+bool is_set_to_reset(int fd) {
+  linger value{};
+  socklen_t size = sizeof value;
+  return base::sys.getsockopt(fd, SOL_SOCKET, SO_LINGER, &value, &size) == 0 &&
+         value.l_onoff != 0 && value.l_linger == 0;
+}
+bool is_all_acknowledged(int fd) {
+  int unacknowledged = 1;
+  return base::sys.ioctl(fd, SIOCOUTQ, &unacknowledged) == 0 && unacknowledged == 0;
 }
 
 }  // namespace
@@ -76,21 +85,6 @@ const char* memory_text(MemoryState state) {
       return "the connection has ended";
   }
   return "";
-}
-
-std::optional<shm::LaneReader> UserStream::reading_lane() {
-  shm::Segment* segment = segment_.load(std::memory_order_acquire);
-  const auto state = r_.memory.state.load(std::memory_order_acquire);
-  // The peer may write as soon as it has joined, before we have noticed.
-  if (segment == nullptr || (state != MemoryState::kJoined && state != MemoryState::kOffered))
-    return std::nullopt;
-  return shm::LaneReader(segment->lane_from(other(r_.memory.end)), r_.memory.rx);
-}
-
-std::optional<shm::LaneWriter> UserStream::writing_lane() {
-  shm::Segment* segment = segment_.load(std::memory_order_acquire);
-  if (segment == nullptr || !is_joined() || r_.memory.has_left) return std::nullopt;
-  return shm::LaneWriter(segment->lane_from(r_.memory.end), r_.memory.tx);
 }
 
 // REQUIRES: the send lease.
@@ -140,6 +134,9 @@ void UserStream::note_invitation(const stream::Hello& hello) {
 // errno value of that.
 int UserStream::try_to_join(int fd) {
   Memory& m = r_.memory;
+  // FPDUs that are being sent would not be counted.
+  Hold hold(*this, tx_.lease);
+  if (!hold.try_take()) return 0;
   const bool is_last_attempt = ++m.attempts >= kMostAttempts;
   if (!arena_.is_sole_holder(&r_)) {
     if (is_last_attempt) m.state = MemoryState::kShared;
@@ -152,8 +149,9 @@ int UserStream::try_to_join(int fd) {
   }
   segment_.store(*segment, std::memory_order_release);
   const bool is_sole = arena_.is_sole_holder(&r_);
+  (*segment)->lane_from(m.end).writer.fpdus.store(tx_.msn, std::memory_order_relaxed);
   if (is_sole && (*segment)->join()) {
-    reading_lane_of(*segment).note_fpdu(rx_.msn);
+    InLane(*this)->note_fpdu(rx_.msn);
     on_joined(fd);
     return 0;
   }
@@ -165,10 +163,6 @@ int UserStream::try_to_join(int fd) {
   }
   if (is_last_attempt) m.state = MemoryState::kShared;
   return 0;
-}
-
-shm::LaneReader UserStream::reading_lane_of(shm::Segment* segment) {
-  return shm::LaneReader(segment->lane_from(other(r_.memory.end)), r_.memory.rx);
 }
 
 // Has the peer joined what we offered? REQUIRES: the send lease.
@@ -194,6 +188,7 @@ void UserStream::withdraw_offer() {
   shm::Segment* segment = segment_.load(std::memory_order_acquire);
   if (segment == nullptr || !segment->withdraw()) return;
   r_.memory.state = MemoryState::kNotWanted;
+  r_.memory.sending = Way::kWireAgain;
   drop_descriptor();
 }
 
@@ -210,6 +205,7 @@ MemoryState UserStream::memory_state() const {
 // back if the stream leaves the memory.
 void UserStream::on_joined(int fd) {
   Memory& m = r_.memory;
+  if (is_set_to_reset(fd)) note_linger(true);
   m.had_nodelay = int_option(fd, TCP_NODELAY);
   m.had_cork = int_option(fd, TCP_CORK);
   if (m.had_cork) set_int_option(fd, TCP_CORK, 0);
@@ -227,29 +223,84 @@ void UserStream::drop_descriptor() {
   }
 }
 
+// REQUIRES: the send lease, and that the start-up frame was sent. Our bytes may travel in memory
+// from now on. Both directions move together, when each end has read what the other has sent as
+// FPDUs, or its kernel has it.
+bool UserStream::may_send_in_memory(int fd) {
+  Memory& m = r_.memory;
+  if (m.state.load(std::memory_order_relaxed) == MemoryState::kOffered) notice_joining(fd);
+  if (!is_joined() || m.has_left) return false;
+  shm::Segment* segment = segment_.load(std::memory_order_acquire);
+  if (segment == nullptr) return false;
+  const uint64_t phase = segment->phase();
+  if (!segment->is_movable(phase)) return false;
+  shm::Lane& in = segment->lane_from(other(m.end));
+  shm::Lane& out = segment->lane_from(m.end);
+  const bool is_all_read = in.reader.next_fpdu.load(std::memory_order_relaxed) ==
+                           in.writer.fpdus.load(std::memory_order_acquire);
+  if (!is_all_read) return segment->has_moved();
+  if (out.reader.next_fpdu.load(std::memory_order_acquire) != tx_.msn && !is_all_acknowledged(fd))
+    return segment->has_moved();
+  return segment->move(phase);
+}
+
+// REQUIRES: the send lease.
+void UserStream::begin_sending_in_memory(int fd) {
+  Memory& m = r_.memory;
+  if (m.state.load(std::memory_order_relaxed) == MemoryState::kOffered) on_joined(fd);
+  m.tx.must_ring = true;
+  m.sending = Way::kMemory;
+}
+
+// Before all of an FPDU is in the kernel the stream must not move. REQUIRES: the send lease.
+Io UserStream::send_before_memory(int fd, std::span<const iovec> from, int flags) {
+  shm::Segment* segment = segment_.load(std::memory_order_acquire);
+  const Memory& m = r_.memory;
+  if (may_send_in_memory(fd) || (!m.has_left && !segment->begin_fpdus(m.end))) {
+    begin_sending_in_memory(fd);
+    return send_in_memory(fd, from, flags);
+  }
+  const FpdusUnderWay under_way(*this, *segment);
+  return Sender(*this, fd, from, flags).run();
+}
+
+UserStream::FpdusUnderWay::~FpdusUnderWay() {
+  segment_.lane_from(s_.r_.memory.end).writer.fpdus.store(s_.tx_.msn, std::memory_order_release);
+  // Who leaves before the stream has moved goes on sending FPDUs for good.
+  if (!s_.r_.memory.has_left) segment_.end_fpdus(s_.r_.memory.end);
+}
+
+// Have all FPDUs been read that come before what is in memory? REQUIRES: the receive lease.
+bool UserStream::is_at_memory() {
+  const shm::Segment* segment = segment_.load(std::memory_order_acquire);
+  if (segment == nullptr || r_.memory.receiving != Way::kWire || !rx_.is_started) return false;
+  if (rx_.left > 0 || rx_.mo != 0 || !segment->has_moved()) return false;
+  return rx_.msn == InLane(*this)->first_fpdu_in_memory();
+}
+
+// Could what follows the FPDU in front be anything else? Then nothing beyond it must be read.
+bool UserStream::is_wire_near_memory() const {
+  const MemoryState state = r_.memory.state.load(std::memory_order_relaxed);
+  if (has_residue()) return true;
+  const shm::Segment* segment = segment_.load(std::memory_order_relaxed);
+  return segment != nullptr && r_.memory.receiving.load(std::memory_order_relaxed) == Way::kWire &&
+         (state == MemoryState::kJoined || state == MemoryState::kOffered || segment->has_moved());
+}
+
+// What has been read in the belief that it was an FPDU is octets. REQUIRES: is_at_memory().
+void UserStream::begin_receiving_in_memory() {
+  InLane(*this)->note_octets(rx_.end - rx_.beg);
+  free_received();
+  r_.memory.receiving = Way::kMemory;
+}
+
 void UserStream::drop_memory(int fd, bool is_last) {
   drop_descriptor();
   shm::Segment* segment = segment_.load(std::memory_order_acquire);
   if (segment == nullptr) return;
-  if (is_last) {
-    settle(fd);
-    reading_lane_of(segment).close();
-  }
+  if (is_last) end_in_memory(fd);
   segment_.store(nullptr, std::memory_order_release);
   segment->unmap();
-}
-
-// The connection is over; what is sent from now on asks the kernel.
-void UserStream::break_memory() {
-  r_.memory.has_left = true;
-}
-
-bool UserStream::was_read_to_end() {
-  shm::Segment* segment = segment_.load(std::memory_order_acquire);
-  if (segment == nullptr || !is_joined() || r_.memory.tx.is_on_wire) return false;
-  shm::Lane& lane = segment->lane_from(r_.memory.end);
-  return lane.bell.armed.load(std::memory_order_relaxed) == 0 &&
-         shm::LaneWriter(lane, r_.memory.tx).is_read_to_end();
 }
 
 bool UserStream::set_push_option(int name, int value) {
@@ -262,56 +313,6 @@ bool UserStream::get_push_option(int name, int& value) {
   if (!is_joined()) return false;
   value = (name == TCP_NODELAY ? r_.memory.had_nodelay : r_.memory.had_cork) ? 1 : 0;
   return true;
-}
-
-MemoryState UserStream::left_state() const {
-  return r_.one_sided_owner.load() != 0 ? MemoryState::kYielded : MemoryState::kLeft;
-}
-
-void UserStream::leave_memory(int fd) {
-  const KeepErrno keep;
-  Memory& m = r_.memory;
-  shm::Segment* segment = segment_.load(std::memory_order_acquire);
-  const auto state = m.state.load(std::memory_order_acquire);
-  if (state == MemoryState::kInvited || state == MemoryState::kUnasked) {
-    m.state = left_state();
-    return;
-  }
-  if (segment == nullptr || (state != MemoryState::kJoined && state != MemoryState::kOffered))
-    return;
-  m.has_left = true;
-  segment->lane_from(m.end).writer.is_on_wire.store(1, std::memory_order_release);
-  reading_lane_of(segment).close();
-  Hold hold(*this, rx_.lease);
-  if (hold.take(fd, Hold::kReceive, MSG_DONTWAIT) == 0) empty_lane(fd);
-}
-
-// REQUIRES: the receive lease, and that leave_memory() has closed the lane. 0, or an errno value.
-int UserStream::empty_lane(int fd) {
-  Memory& m = r_.memory;
-  shm::LaneReader lane = reading_lane_of(segment_.load(std::memory_order_acquire));
-  // In order: what precedes the FPDU expected next, then what a barrier held back. As much as there
-  // is now: a peer that publishes in spite of the close does so in vain.
-  const size_t whole = lane.size();
-  const auto split = static_cast<uint32_t>(std::min(lane.size_before(rx_.msn), whole));
-  rx_.residue_fpdu = lane.barrier_fpdu();
-  while (rx_.residue_end < whole) {
-    const size_t at = rx_.residue_end;
-    uint32_t& block = rx_.residue_blocks[at / Arena::kBlockSize];
-    if (block == Arena::kNoBlock) block = arena_.allocate_block();
-    if (block == Arena::kNoBlock)
-      return fail_lost(fd, "no memory for the bytes that lay in shared memory");
-    const size_t offset = at % Arena::kBlockSize;
-    const auto bytes = lane.at(0, std::min(whole - at, Arena::kBlockSize - offset));
-    std::memcpy(arena_.block_data(block) + offset, bytes.data, bytes.size);
-    static_cast<void>(lane.take(bytes.size, base::current_cpu()));
-    rx_.residue_end += static_cast<uint32_t>(bytes.size);
-  }
-  rx_.residue_split = split;
-  if (!m.had_nodelay) set_int_option(fd, TCP_NODELAY, 0);
-  if (m.had_cork) set_int_option(fd, TCP_CORK, 1);
-  m.state.store(left_state(), std::memory_order_release);
-  return 0;
 }
 
 }  // namespace ddpsock::engine

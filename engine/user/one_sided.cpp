@@ -6,8 +6,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
-#include <signal.h>
-#include <unistd.h>
 
 #include <array>
 
@@ -40,11 +38,6 @@ std::array<uint8_t, kSize> front_of(IoCursor from) {
   std::array<uint8_t, kSize> bytes{};
   from.get(bytes.data(), std::min(kSize, from.left()));
   return bytes;
-}
-
-bool is_alive(int pid) {
-  const KeepErrno keep;
-  return ::kill(pid, 0) == 0 || errno != ESRCH;
 }
 
 // RFC 5041 section 4: tagged, or on a queue that a stream does not use. REQUIRES: an FPDU's first
@@ -96,17 +89,17 @@ OneSided* UserStream::queue_pair() const {
 
 Status<> UserStream::begin_one_sided(int fd, OneSided& queue_pair) {
   const KeepErrno keep;
-  if (is_state(StreamState::kPlain) || is_state(StreamState::kFailed))
-    return fail_errno(EOPNOTSUPP);
+  if (is_turned()) return fail_errno(EOPNOTSUPP);
   if (r_.peer == Peer::kUnknown && !rx_.is_started) return fail_errno(ENOTCONN);
   if (rx_.is_started && (r_.peer_features & DDPSOCK_FEATURE_ONE_SIDED) == 0)
     return fail_errno(EOPNOTSUPP);
   if (!queue_pair.arrived.open()) return fail_errno(ENOMEM);
-  const int me = getpid();
+  const uint32_t me = arena_.my_name();
+  if (me == 0) return fail_errno(ENOMEM);
   // One that is dead, or has executed this program, has none any more.
-  int32_t owner = 0;
+  uint32_t owner = 0;
   while (!r_.one_sided_owner.compare_exchange_strong(owner, me)) {
-    const bool has_one = owner == me ? this->queue_pair() != nullptr : is_alive(owner);
+    const bool has_one = owner == me ? this->queue_pair() != nullptr : !arena_.is_dead(owner, 0);
     if (has_one) return fail_errno(EOPNOTSUPP);
   }
   unanswered_.store(0);
@@ -120,7 +113,7 @@ Status<> UserStream::begin_one_sided(int fd, OneSided& queue_pair) {
 void UserStream::end_one_sided() {
   if (queue_pair() == nullptr) return;
   queue_pair_.store(nullptr, std::memory_order_release);
-  int32_t me = getpid();
+  uint32_t me = arena_.my_name();
   r_.one_sided_owner.compare_exchange_strong(me, 0);
 }
 
@@ -167,8 +160,8 @@ UserStream::Offered UserStream::offer_fpdu(Bytes fpdu) {
   if (!is_of_queue_pair(fpdu.data())) return Offered::kUnasked;
   OneSided* q = queue_pair();
   if (q == nullptr) {
-    const int owner = r_.one_sided_owner.load();
-    const bool is_foreign = owner != 0 && owner != getpid() && is_alive(owner);
+    const uint32_t owner = r_.one_sided_owner.load();
+    const bool is_foreign = owner != 0 && owner != arena_.my_name() && !arena_.is_dead(owner, 0);
     return is_foreign ? Offered::kForeign : Offered::kUnasked;
   }
   if (!q->arrived.push(fpdu)) return Offered::kNoRoom;
@@ -201,13 +194,15 @@ Result<size_t> UserStream::send_fpdus(int fd, std::span<const Bytes> from) {
     case Outcome::kInterrupted:
       return fail_errno(EBUSY);
     case Outcome::kInherited:
-      return fail_errno(fail_lost(fd, "a process died inside a call on this connection"));
+      if (const int e = hold.inherit(fd); e != 0) return fail_errno(e);
+      break;
     case Outcome::kAcquired:
     case Outcome::kHeldByMe:  // OneSided::flush()
       break;
   }
   tx_.is_wanted.store(false);
   if (is_state(StreamState::kFailed) || tx_.is_shut) return fail_errno(EPIPE);
+  if (r_.memory.sending == Way::kMemory) leave_as_writer(fd);
   if (!tx_.is_started) {
     if (const int e = start_sending(fd, MSG_DONTWAIT | MSG_NOSIGNAL); e != 0) return fail_errno(e);
   }
@@ -239,7 +234,8 @@ Result<size_t> UserStream::Sender::send_fpdus() {
   msghdr m{};
   m.msg_iov = list.data();
   m.msg_iovlen = ahead.slice(list, covered);
-  const ssize_t n = base::sys.sendmsg(fd_, &m, flags_ | MSG_DONTWAIT);
+  const ssize_t n =
+      without_cancellation([&] { return base::sys.sendmsg(fd_, &m, flags_ | MSG_DONTWAIT); });
   if (n < 0) {
     tx_.credit = 0;
     if (errno != EAGAIN && errno != EPIPE) s_.r_.fault.store(errno);  // the kernel says it once
@@ -298,6 +294,7 @@ Io UserStream::send_piece(int fd, IoCursor& left, int flags) {
   if (!tx_.is_started) {
     if (const int e = start_sending(fd, flags); e != 0) return Io::fail(e);
   }
+  if (r_.memory.sending == Way::kMemory) leave_as_writer(fd);
   const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd);
   if (tx_.tail_block != Arena::kNoBlock) {
     if (const int e = flush_tail(fd, may_wait); e != 0) return Io::fail(e);
@@ -307,6 +304,7 @@ Io UserStream::send_piece(int fd, IoCursor& left, int flags) {
     if (!may_wait) return Io::fail(EAGAIN);
     if (!deadline) deadline = deadline_of(fd, SO_SNDTIMEO);
     if (const int e = wait_ready(fd, POLLOUT, *deadline); e != 0) return Io::fail(e);
+    if ((fd = still(fd)) < 0) return Io::fail(EBADF);
   }
   std::array<iovec, kPieceSlices> list;
   size_t size = std::min(left.left(), kPiece);

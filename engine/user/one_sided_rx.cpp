@@ -6,11 +6,12 @@
 #include <errno.h>
 #include <poll.h>
 
-#include <array>
+#include <optional>
 
 #include "base/sys.h"
 #include "engine/user/hold.h"
 #include "engine/user/kernel_socket.h"
+#include "engine/user/patience.h"
 #include "engine/user/user_stream.h"
 
 namespace ddpsock::engine {
@@ -19,15 +20,15 @@ namespace {
 using Outcome = base::Lease::Outcome;
 
 constexpr size_t kPoolSize = Rx::kPoolBlocks * Arena::kBlockSize;
+// A call that must not wait drains so often without a byte for it.
+constexpr int kMostInVain = 2;
 
 }  // namespace
 
 // What an ordinary receive call has left over. False: no memory, nothing changed.
 bool UserStream::begin_draining(int fd) {
   if (rx_.is_drained) return true;
-  const auto state = r_.memory.state.load(std::memory_order_acquire);
-  const bool has_lane = state == MemoryState::kJoined || state == MemoryState::kOffered;
-  if (has_lane && segment_.load() != nullptr && empty_lane(fd) != 0) return false;
+  if (empty_lane(fd) != 0) return false;
   if (rx_.block == Arena::kNoBlock) {
     rx_.block = arena_.allocate_block();
     if (rx_.block == Arena::kNoBlock) return false;
@@ -107,17 +108,17 @@ void UserStream::take_from_pool(IoCursor& to, size_t n, bool is_truncating) {
 void UserStream::drop_pool() {
   rx_.pool_beg = rx_.pool_end;
   rx_.end = rx_.held = 0;
-  rx_.residue_beg = rx_.residue_end;
+  take_residue(rx_.residue_size);
 }
 
 // What lay in the lane before the FPDU expected next. False: the pool has no room for it.
 bool UserStream::pool_residue() {
-  while (const size_t left = has_residue() ? residue_before(rx_.msn) : 0) {
-    const auto room = std::min<size_t>({left, kPoolSize - rx_.pool_end, kPreferredPayload});
-    const auto bytes = residue_at(0, room);
-    if (room == 0 || !add_to_pool(bytes.data, static_cast<uint32_t>(bytes.size))) return false;
-    r_.received.bytes.add(bytes.size);
-    rx_.residue_beg += static_cast<uint32_t>(bytes.size);
+  while (is_at_residue() && rx_.residue_size > 0) {
+    const size_t room = std::min<size_t>(kPoolSize - rx_.pool_end, kPreferredPayload);
+    const Bytes bytes = residue_at(0, room);
+    if (room == 0 || !add_to_pool(bytes.data(), static_cast<uint32_t>(bytes.size()))) return false;
+    r_.received.bytes.add(bytes.size());
+    take_residue(bytes.size());
   }
   return true;
 }
@@ -126,42 +127,36 @@ bool UserStream::pool_residue() {
 // kEmpty if the rest is only the beginning of one.
 UserStream::Drain UserStream::take_fpdus(int fd, uint32_t end, uint32_t& taken, int& error) {
   const uint8_t* data = arena_.block_data(rx_.block);
-  while (end - taken >= kChunkHeader) {
+  for (;;) {
     if (!pool_residue()) return Drain::kNoRoom;
-    const uint8_t* p = data + taken;
-    const uint32_t ulpdu = base::load_be16(p);
-    const uint32_t size = fpdu_size(ulpdu);
-    if (ulpdu >= DDP_TAGGED_HEADER_SIZE && end - taken < size) return Drain::kEmpty;
-    if (!is_chunk(p, rx_.msn) && !is_stream_segment(p)) {
-      const Bytes fpdu(p, std::min(end - taken, size));
-      const Offered offered = offer_fpdu(fpdu);
+    if (is_at_residue()) {
+      const uint32_t octets = std::min(rx_.residue_octets, end - taken);
+      rx_.residue_octets -= octets;
+      taken += octets;
+    }
+    const Bytes left(data + taken, end - taken);
+    const Fpdu fpdu = reader().look(left);
+    if (fpdu.is(Fpdu::Verdict::kNoHeader) || fpdu.is(Fpdu::Verdict::kPartial)) return Drain::kEmpty;
+    if (!fpdu.is_of_stream) {
+      const Bytes control = left.first(std::min<size_t>(left.size(), fpdu.size));
+      const Offered offered = offer_fpdu(control);
       if (offered == Offered::kNoRoom) return Drain::kNoRoom;
       if (offered == Offered::kForeign) return Drain::kForeign;
-      error = offered == Offered::kTaken ? 0 : refuse_control(fd, fpdu);
+      error = offered == Offered::kTaken ? 0 : refuse_control(fd, control);
       if (error != 0) return Drain::kFailed;
-      taken += size;
+      taken += fpdu.size;
       continue;
     }
-    const uint32_t payload = ulpdu - DDP_UNTAGGED_HEADER_SIZE;
-    const bool has_crc = r_.has_crc;
-    const uint32_t covered = size - MPA_CRC_SIZE;
-    if (has_crc && base::crc32c({p, covered}) != base::load_le32(p + covered)) {
+    if (fpdu.is(Fpdu::Verdict::kBadCrc)) {
       count_crc();
       error = fail_crc(fd);
       return Drain::kFailed;
     }
-    if (!add_to_pool(p + kChunkHeader, payload)) return Drain::kNoRoom;
-    if (has_crc) count_crc();
-    if ((p[MPA_ULPDU_LENGTH_SIZE] & DDP_CTRL_LAST) != 0) {
-      ++rx_.msn;
-      rx_.mo = 0;
-    } else {
-      rx_.mo += payload;
-    }
-    count_received(payload);
-    taken += size;
+    if (!add_to_pool(left.data() + kChunkHeader, fpdu.payload)) return Drain::kNoRoom;
+    if (r_.has_crc) count_crc();
+    advance(fpdu);
+    taken += fpdu.size;
   }
-  return Drain::kEmpty;
 }
 
 // The kernel has nothing more to look at: is there more to come? Takes no error from the socket,
@@ -176,14 +171,18 @@ UserStream::Drained UserStream::judge_silence(int fd) {
   return {Drain::kOver, 0};
 }
 
-// Looks at all that the kernel has, as far as there is room for it.
-UserStream::Drained UserStream::drain(int fd) {
+// Looks at all that the kernel has, as far as there is room for it; `most` bytes, which are those
+// that lay there when it began. What comes meanwhile, perhaps without end, has an edge of its own.
+UserStream::Drained UserStream::drain(int fd, std::optional<size_t>& most) {
   if (is_state(StreamState::kFailed)) return {Drain::kOver, 0};
   if (!begin_draining(fd)) return {Drain::kFailed, ENOBUFS};
   uint8_t* data = arena_.block_data(rx_.block);
   for (;;) {
     if (!pool_residue()) return {Drain::kNoRoom, 0};
-    if (bytes_queued(fd) <= rx_.held) return judge_silence(fd);
+    const size_t queued = bytes_queued(fd);
+    if (queued <= rx_.held) return judge_silence(fd);
+    if (!most) most = queued - rx_.held;
+    if (*most == 0) return {Drain::kEmpty, free_window(fd)};
     uint8_t held_bytes[1];
     const auto room = static_cast<uint32_t>(Arena::kBlockSize - rx_.end);
     iovec into[] = {{held_bytes, rx_.held}, {data + rx_.end, room}};
@@ -208,6 +207,7 @@ UserStream::Drained UserStream::drain(int fd) {
     // of one that cannot be taken now nothing more is read.
     const uint32_t end = result == Drain::kEmpty ? before + fresh : std::max(before, taken);
     rx_.held += end - before;
+    *most -= std::min<size_t>(*most, end - before);
     std::memmove(data, data + taken, end - taken);
     rx_.end = end - taken;
     if (const int e = settle_held(fd); e != 0) return {Drain::kFailed, e};
@@ -247,7 +247,7 @@ Io UserStream::recv_one_sided(int fd, std::span<const iovec> to, int flags) {
     const ssize_t n = base::sys.recv(fd, nullptr, 0, flags & MSG_DONTWAIT);
     return n < 0 ? Io::fail(errno) : Io::ok(0);
   }
-  std::optional<Time> deadline;
+  Patience patience(fd);
   size_t got = 0;
   for (;;) {
     bool is_foreign = false;
@@ -257,21 +257,46 @@ Io UserStream::recv_one_sided(int fd, std::span<const iovec> to, int flags) {
       if (const int e = hold.take(fd, Hold::kReceive, flags); e != 0) {
         io = Io::fail(e);
       } else {
-        io = recv_drained(fd, cursor, flags, got, is_foreign);
+        io = recv_drained(fd, cursor, flags, got, is_foreign, patience);
       }
     }
     if (got > 0) return Io::ok(static_cast<ssize_t>(got));
     if (!is_foreign) return io;
     if ((flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd)) return Io::fail(EAGAIN);
     // The process whose queue pair it is takes what is in front.
-    if (!deadline) deadline = deadline_of(fd, SO_RCVTIMEO);
-    if (base::now() >= *deadline) return Io::fail(EAGAIN);
+    if (patience.is_over()) return Io::fail(EAGAIN);
     if (base::sys.poll(nullptr, 0, 1) < 0) return Io::fail(errno);
+    if ((fd = still(fd)) < 0) return Io::fail(EBADF);
   }
 }
 
+// Sleeps until the kernel has more than is accounted for, with its own rules for signals, timeouts
+// and cancellation. 0, an errno, or kEndOfStream: nothing more comes.
+int UserStream::await_more(int& fd, int flags, Patience& patience) {
+  const bool may_wait = (flags & MSG_DONTWAIT) == 0;
+  const Time deadline = may_wait ? patience.deadline() : kNever;
+  const bool is_timed = deadline != kNever && !is_nonblocking(fd);
+  if (is_timed && base::now() >= deadline) return EAGAIN;
+  int error = 0;
+  rx_.is_asleep = true;
+  if (is_timed && rx_.held == 0) {
+    error = wait_ready(fd, POLLIN, deadline);
+  } else {
+    uint8_t look[2];
+    ++base::effort.waits;
+    const ssize_t seen =
+        base::sys.recv(fd, look, 1 + rx_.held, MSG_PEEK | MSG_WAITALL | (flags & MSG_DONTWAIT));
+    if (seen < 0) error = errno;
+    if (seen > 0 && seen <= static_cast<ssize_t>(rx_.held)) error = kEndOfStream;
+  }
+  rx_.is_asleep = false;
+  if (may_wait && (fd = still(fd)) < 0) return EBADF;
+  return error;
+}
+
 // One receive call. REQUIRES: the receive lease.
-Io UserStream::recv_drained(int fd, IoCursor& to, int flags, size_t& got, bool& is_foreign) {
+Io UserStream::recv_drained(int fd, IoCursor& to, int flags, size_t& got, bool& is_foreign,
+                            Patience& patience) {
   if (!rx_.is_started) {
     if (const int e = start_receiving(fd, flags); e != 0)
       return e == kEndOfStream ? Io::ok(0) : Io::fail(e);
@@ -284,8 +309,10 @@ Io UserStream::recv_drained(int fd, IoCursor& to, int flags, size_t& got, bool& 
           ? room
           : std::min<size_t>(
                 room, static_cast<size_t>(std::max(is_looking ? 1 : rx_.low_water.load(), 1)));
-  for (;;) {
-    const Drained drained = drain_and_take_in(fd);
+  std::optional<size_t> most;
+  size_t before = 0;
+  for (int in_vain = 0;;) {
+    const Drained drained = drain_and_take_in(fd, most);
     const size_t n = std::min<size_t>(rx_.pool_size(), to.left());
     if (is_looking) {
       show_pool(to, n, is_truncating);
@@ -319,23 +346,21 @@ Io UserStream::recv_drained(int fd, IoCursor& to, int flags, size_t& got, bool& 
     if (drained.end == Drain::kNoRoom && is_looking && n > 0)
       return Io::ok(static_cast<ssize_t>(got));
     if (drained.end == Drain::kNoRoom) continue;  // there is now: what was in the way is done
-    // With the kernel's own rules for signals, timeouts and cancellation.
-    uint8_t look[2];
-    rx_.is_asleep = true;
-    ++base::effort.waits;
-    const ssize_t seen =
-        base::sys.recv(fd, look, 1 + rx_.held, MSG_PEEK | MSG_WAITALL | (flags & MSG_DONTWAIT));
-    rx_.is_asleep = false;
-    if (seen < 0) return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(errno);
-    if (seen > 0 && seen <= static_cast<ssize_t>(rx_.held))
-      return Io::ok(static_cast<ssize_t>(got));
+    in_vain = got == before ? in_vain + 1 : 0;
+    before = got;
+    if (in_vain > kMostInVain && ((flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd)))
+      return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(EAGAIN);
+    const int e = await_more(fd, flags, patience);
+    if (e == kEndOfStream) return Io::ok(static_cast<ssize_t>(got));
+    if (e != 0) return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(e);
+    most.reset();
   }
 }
 
 // For a call of the program's, which must not be told of stream bytes before what precedes them is
 // done.
-UserStream::Drained UserStream::drain_and_take_in(int fd) {
-  Drained drained = drain(fd);
+UserStream::Drained UserStream::drain_and_take_in(int fd, std::optional<size_t>& most) {
+  Drained drained = drain(fd, most);
   if (OneSided* q = queue_pair(); q != nullptr && !q->arrived.is_done()) q->take_in();
   if (drained.end == Drain::kFailed && rx_.error == 0) rx_.error = drained.error;
   if (is_state(StreamState::kFailed)) {
@@ -346,12 +371,14 @@ UserStream::Drained UserStream::drain_and_take_in(int fd) {
 }
 
 size_t UserStream::readable_one_sided(int fd) {
-  drain_and_take_in(fd);
+  std::optional<size_t> most;
+  drain_and_take_in(fd, most);
   return rx_.pool_size();
 }
 
 bool UserStream::is_recv_ready_one_sided(int fd) {
-  const Drained drained = drain_and_take_in(fd);
+  std::optional<size_t> most;
+  const Drained drained = drain_and_take_in(fd, most);
   if (rx_.error != 0 || r_.fault.load() != 0) return true;
   if (drained.end != Drain::kEmpty && drained.end != Drain::kForeign) return true;
   if (rx_.pool_size() >= static_cast<size_t>(rx_.low_water)) return true;
@@ -370,16 +397,15 @@ Result<size_t> UserStream::receive_fpdus(int fd, std::span<const MutBytes> to) {
     case Outcome::kAcquired:
       break;
     case Outcome::kInherited:
-      if (!rx_.is_asleep)
-        return fail_errno(fail_lost(fd, "a process died inside a call on this connection"));
-      rx_.is_asleep = false;
+      if (const int e = hold.inherit(fd); e != 0) return fail_errno(e);
       break;
     default:
       // Who sleeps in the kernel deals with what wakes him.
       return fail_errno(is_ready_now(fd, POLLIN) ? EBUSY : EAGAIN);
   }
   rx_.is_wanted.store(false);
-  const Drained drained = drain(fd);
+  std::optional<size_t> most;
+  const Drained drained = drain(fd, most);
   if (const size_t n = q->arrived.pop(to); n > 0) {
     if (drained.end == Drain::kFailed && rx_.error == 0) rx_.error = drained.error;
     return n;

@@ -4,6 +4,8 @@
 
 #include <sys/socket.h>
 
+#include "engine/user/descriptor.h"
+#include "engine/user/patience.h"
 #include "engine/user/user_stream.h"
 
 namespace ddpsock::engine {
@@ -11,9 +13,11 @@ namespace ddpsock::engine {
 // One recv call. REQUIRES: the receive lease is held and start-up is over in that direction.
 class UserStream::Receiver {
  public:
-  Receiver(UserStream& stream, int fd, std::span<const iovec> to, int flags);
+  // `got` bytes of the call have been delivered before. Moves `to`, which stays the caller's.
+  Receiver(UserStream& stream, int fd, IoCursor& to, int flags, size_t got = 0);
   Io run();
-  bool refresh();
+  // All FPDUs have been taken that come before what lies elsewhere.
+  bool is_at_border() const { return is_at_border_; }
 
  private:
   enum class Front : uint8_t { kVerified, kIncomplete, kFailed };
@@ -25,38 +29,27 @@ class UserStream::Receiver {
   void deliver();
   void put(const uint8_t* from, uint32_t n);
   Front look();
-  bool verify(uint32_t size);
-  bool is_data(const uint8_t* p) const;
-  void count_segment(const uint8_t* p, uint32_t payload);
-  void accept_chunk(uint32_t payload, uint32_t size);
+  // The FPDU at the front of the buffer.
+  Fpdu front() const { return s_.reader().look({data_ + beg_, end_ - beg_}); }
+  bool is_good(const Fpdu& fpdu);
+  void count(const Fpdu& fpdu);
+  void accept(const Fpdu& fpdu);
+  void look_for_border();
+  bool may_sleep_again();
+  bool outlive_flood();
   bool wants_more() const;
   bool has_enough() const;
   // Bytes taken from the kernel; 0 at its end of stream; -1 with errno or error_.
   ssize_t pull();
-  ssize_t pull_directly(uint32_t payload, uint32_t rest);
+  ssize_t pull_directly(const Fpdu& fpdu, uint32_t rest);
   ssize_t keep_last_byte(int flags);
 
-  // receiver_lane.cpp: where the stream lies in shared memory.
-  bool take_residue();
-  bool take_from_lane();
-  void wake_writer();
-  bool is_bell_in_front() const;
-  ssize_t pull_beside_lane();
-  ssize_t pull_no_further(int flags);
-  ssize_t await_bell(int flags, bool may_wait);
-  bool linger();
-  bool spin_for_bytes();
-  void note_habit();
-  bool on_wire_end(ssize_t n);
-  void ask_for_edge();
-  void settle();
-  void take_bells(uint32_t count);
-  void take_bells_singly(uint32_t count);
-  bool may_bell_lie() const;
+  ssize_t pull_no_further();
   ssize_t read(uint32_t ask, int flags);
   ssize_t receive_message(std::span<const iovec> into, int flags);
   void enable_queue_hints();
   bool prepare_to_sleep();
+  void wake_up();
   bool make_room(uint32_t ask);
   bool move_to_block();
   void on_end();
@@ -64,15 +57,17 @@ class UserStream::Receiver {
 
   UserStream& s_;
   Rx& rx_;
-  const int fd_;
-  IoCursor to_;
+  Descriptor fd_;
+  IoCursor& to_;
   const int flags_;
-  std::optional<shm::LaneReader> lane_;
-  size_t got_ = 0;
+  bool is_near_border_;  // nothing beyond the FPDU in front may be read
+  size_t got_;
   int error_ = 0;
-  bool must_drop_ = false;   // the kept byte of an FPDU that is delivered to its end
-  bool was_empty_ = false;   // the lane, when it was looked at
-  bool has_spun_ = false;    // and found bytes
+  uint32_t empty_ = 0;        // FPDUs taken one by one that nobody is told of
+  bool has_dropped_ = false;  // and all that there were at once
+  Patience patience_{fd_};
+  bool must_drop_ = false;  // the kept byte of an FPDU that is delivered to its end
+  bool is_at_border_ = false;
   bool is_drained_ = false;  // the last read took all that the kernel had
   uint8_t* data_ = nullptr;
   uint32_t capacity_ = 0, beg_ = 0, end_ = 0;

@@ -20,6 +20,24 @@
 
 namespace ddpsock::engine {
 
+// Set while the holder of a direction waits in the kernel, or may. Who wakes in one process and who
+// closes in another thread agree by the fence of UserStream::still(), who takes over from the dead
+// by order alone: so that a call which did not sleep pays for no barrier.
+class SleepMark {
+ public:
+  // What was done before is seen by whoever sees the mark; what is done after it, only without it.
+  void operator=(bool is_asleep) {
+    is_asleep_.store(is_asleep, std::memory_order_release);
+    std::atomic_thread_fence(std::memory_order_release);
+  }
+  operator bool() const { return is_asleep_.load(std::memory_order_acquire); }
+  // Wakes in the place of one that has died; false: it was not asleep.
+  bool take_over() { return is_asleep_.exchange(false); }
+
+ private:
+  std::atomic<bool> is_asleep_{false};
+};
+
 // Bytes read from the kernel and not yet delivered, in order: perhaps the rest of a verified FPDU,
 // then the beginning of the next. [beg, end) of a block, or of the caller's stack while a call
 // runs.
@@ -32,16 +50,23 @@ struct Rx {
   uint32_t left = 0;          // payload of the verified FPDU in front that is not delivered yet
   uint32_t skip = 0;          // its pad and CRC bytes in the buffer after that
   uint32_t queued = 0;        // the kernel has at least so many unread bytes
-  int32_t error = 0;          // an errno that waits for the next call
+  // What FIONREAD has found last, if nothing was taken since: with so many unread bytes in the
+  // kernel so many can be delivered.
+  static constexpr uint32_t kUncounted = UINT32_MAX;
+  uint32_t counted_queue = kUncounted, counted_payload = 0;
+  int32_t error = 0;                   // an errno to be told once what came before is read
   std::atomic<int32_t> low_water = 1;  // SO_RCVLOWAT
   bool has_kept_byte = false;  // the last CRC byte of the FPDU in front is still in the kernel (I1)
   bool has_queue_hints = false;          // TCP_INQ is on
+  bool was_alone = false;                // the peer's start-up frame: no FPDU came with it
   std::atomic<bool> is_started = false;  // the peer's start-up frame was read
-  bool is_asleep = false;  // the holder waits in the kernel; everything here is as it left it
-  // Bytes that lay in the peer's lane when this process's family left it: they come first.
-  // Those from residue_split on come after all FPDUs before residue_fpdu.
-  std::array<uint32_t, 2> residue_blocks{};
-  uint32_t residue_beg = 0, residue_end = 0, residue_split = 0, residue_fpdu = 0;
+  // The holder waits in the kernel; everything here is as it left it.
+  SleepMark is_asleep;
+  // Bytes that lay in the peer's lane when this process's family left it, in a chain of blocks.
+  // They come after all FPDUs before residue_fpdu, and on the wire so many octets lie in their
+  // place.
+  uint32_t residue_block = Arena::kNoBlock;
+  uint32_t residue_beg = 0, residue_size = 0, residue_fpdu = 0, residue_octets = 0;
   // Once drained (one_sided_rx.cpp): stream bytes that come before all others, and the kernel's
   // unread bytes that are accounted for already. `block` then holds the beginning of an FPDU.
   static constexpr size_t kPoolBlocks = 8;
@@ -61,9 +86,11 @@ struct Tx {
   uint32_t tail_block =
       Arena::kNoBlock;  // the rest of an FPDU that the kernel cut in spite of that
   uint32_t tail_beg = 0, tail_end = 0;
+  int32_t error = 0;                     // an errno that waits for the next call
   std::atomic<bool> is_started = false;  // our start-up frame was sent
   std::atomic<bool> is_shut = false;     // by shutdown()
   std::atomic<bool> is_wanted = false;   // the queue pair's thread found the lease taken
+  SleepMark is_asleep;                   // the holder waits in the kernel
 };
 
 // Of one direction, under its lease, so that two threads share no line. `effort` is as
@@ -81,7 +108,7 @@ struct Counters {
   Counter bytes, fpdus;
   Counter bytes_copied;  // payload, in user space
   Counter crcs_checked;  // of FPDUs received
-  Counter bells_rung;    // by the sender; those taken are in LaneRx
+  Counter bells_rung;    // by the sender
   Counter errors;  // calls that failed, those that would have had to wait or were interrupted aside
   Counter system_calls, waits, spins, vain_spins;
 };
@@ -94,6 +121,20 @@ struct TcpAddress {
 // As far as the kernel knows them by now. errno is not kept.
 TcpAddress local_address(int fd);
 TcpAddress remote_address(int fd);
+
+// The way back to plain TCP (raw.cpp).
+struct RawState {
+  std::atomic<bool> is_tx_plain{false};  // our marker was sent; under the send lease
+  std::atomic<bool> is_rx_plain{false};  // the peer's was read; under the receive lease
+  // Under the receive lease: what was asked for last, and how much comes twice and is to be passed
+  // over.
+  bool has_asked = false;
+  uint32_t asked_msn = 0, asked_bytes = 0;
+  Time asked_at{};
+  uint32_t skip = 0;
+  // Under the send lease: from the first on, all FPDUs before the second were of this protocol.
+  uint32_t control_begin = 0, control_end = 0;
+};
 
 // Why a stream is not in shared memory. The texts are in memory.cpp.
 enum class MemoryState : uint8_t {
@@ -111,19 +152,37 @@ enum class MemoryState : uint8_t {
   kBroken,      // the connection has ended
 };
 
+// Where the bytes of one direction travel. They move once, and leave once at most.
+enum class Way : uint8_t { kWire, kMemory, kWireAgain };
+
+// After its end was told, so many bells find out whether the peer still reads.
+inline constexpr uint8_t kBellsToNotice = 2;
+
 // The part of a stream that lies in memory shared with the peer (engine/shm). The mapping itself is
 // each process's own (UserStream).
 struct Memory {
   std::atomic<MemoryState> state{MemoryState::kUnasked};
-  std::atomic<bool> has_left{false};  // no more through our lane, also while `state` says joined
+  // What is sent, under the send lease; what comes, under the receive lease.
+  std::atomic<Way> sending{Way::kWire}, receiving{Way::kWire};
+  std::atomic<bool> has_left{false};  // no more FPDUs before memory: it will not be moved into
   shm::End end = shm::End::kConnected;
   shm::Offer offer;
   shm::LaneTx tx;
   shm::LaneRx rx;
+  // Of the peer's lane, where a thread slept in front of it when its family left: how many octets
+  // there are in all, plus 1 (0: not known), and the FPDU that they precede.
+  std::atomic<uint64_t> octets_beyond{0};
+  std::atomic<uint32_t> fpdu_beyond{0};
   uint8_t attempts = 0;  // to join
-  bool had_nodelay = false,
-       had_cork = false;   // what the program had set, which bells must get past
-  uint32_t unnoticed = 0;  // publications since the kernel was last asked whether the peer lives
+  bool had_nodelay = true,
+       had_cork = false;  // what the program had set, which bells must get past
+  // Since the kernel was last asked whether the peer lives: publications, and the coarse time then.
+  uint32_t unnoticed = 0;
+  Time noticed_at{};
+  bool is_filled = false;             // filler may be unsent, and TCP_NOTSENT_LOWAT is 1
+  bool is_window_locked = false;      // the socket's receive buffer grows no more
+  bool has_sent_in_vain = false;      // after a reset that destroyed nothing
+  std::atomic<uint8_t> ends_told{0};  // the program knows of the peer's end, so many bells ago
 };
 
 const char* memory_text(MemoryState state);
@@ -142,7 +201,7 @@ struct Record {
   std::atomic<bool> is_dying{false};  // the last holder has released it
   // One-sided operations have been used; for good. The process whose queue pair it is, 0: none.
   std::atomic<bool> is_one_sided{false};
-  std::atomic<int32_t> one_sided_owner{0};
+  std::atomic<uint32_t> one_sided_owner{0};
   std::atomic<int32_t> fault{0};    // an errno that recv() has to tell: its stream was ended by us
   std::atomic<bool> has_crc{true};  // until the start-up frames agree otherwise
   std::atomic<bool> has_failure{false};
@@ -163,6 +222,7 @@ struct Record {
   Rx rx;
   Tx tx;
   Memory memory;
+  RawState raw;
   alignas(64) Counters sent;
   alignas(64) Counters received;
   // For who asks what this is (ddpstat); nothing here depends on it.

@@ -11,7 +11,9 @@
 #include "base/sys.h"
 #include "engine/user/hold.h"
 #include "engine/user/kernel_socket.h"
+#include "engine/user/memory_receiver.h"
 #include "engine/user/receiver.h"
+#include "engine/user/scan.h"
 #include "engine/user/user_stream.h"
 
 namespace ddpsock::engine {
@@ -24,6 +26,8 @@ constexpr uint32_t kDirectMin = 12 * 1024;
 constexpr uint32_t kBulkRoom = 128 * 1024;
 constexpr uint32_t kFirstLook = 2048;
 constexpr size_t kMaxSlices = 24;
+// FPDUs without payload are read a few at a time, as it happens; of more, all that are there.
+constexpr uint32_t kMostEmpty = 64;
 
 // How many bytes may be read with `room` left in the program's buffers and no header seen yet: all
 // that one chunk of `room` bytes needs. Its last byte is left behind where a chunk with up to three
@@ -35,8 +39,17 @@ uint32_t first_read_size(size_t room) {
 
 }  // namespace
 
-UserStream::Receiver::Receiver(UserStream& stream, int fd, std::span<const iovec> to, int flags)
-    : s_(stream), rx_(stream.rx_), fd_(fd), to_(to), flags_(flags), lane_(stream.reading_lane()) {
+UserStream::Receiver::Receiver(UserStream& stream, int fd, IoCursor& to, int flags, size_t got)
+    : s_(stream),
+      rx_(stream.rx_),
+      fd_(stream, fd),
+      to_(to),
+      flags_(flags),
+      is_near_border_(stream.is_near_memory()),
+      got_(got) {
+  rx_.counted_queue = Rx::kUncounted;
+  // A call that lost its descriptor has left the byte that goes with the last it delivered.
+  if (rx_.left == 0) must_drop_ = std::exchange(rx_.has_kept_byte, false);
   if (rx_.block != Arena::kNoBlock) {
     data_ = s_.arena_.block_data(rx_.block);
     capacity_ = Arena::kBlockSize;
@@ -46,12 +59,16 @@ UserStream::Receiver::Receiver(UserStream& stream, int fd, std::span<const iovec
 }
 
 Io UserStream::Receiver::run() {
-  if (lane_) ask_for_edge();
   for (;;) {
     deliver();
-    if (to_.left() == 0) break;
-    if ((lane_ && take_from_lane()) || (s_.has_residue() && take_residue())) continue;
-    if (error_ != 0) break;
+    look_for_border();
+    // What was read beyond it is taken for what it is.
+    const bool is_full = to_.left() == 0;
+    if (is_near_border_ && (!is_full || end_ > beg_) && (s_.is_at_residue() || s_.is_at_memory())) {
+      is_at_border_ = true;
+      break;
+    }
+    if (is_full) break;
     const Front front = look();
     if (front == Front::kVerified) continue;
     if (front == Front::kFailed) break;
@@ -59,10 +76,14 @@ Io UserStream::Receiver::run() {
       if (got_ == 0) error_ = EAGAIN;
       break;
     }
-    const ssize_t n = lane_ || s_.has_residue() ? pull_beside_lane() : pull();
+    if (empty_ > kMostEmpty && !must_drop_ && !is_near_border_) [[unlikely]] {
+      if (!outlive_flood()) break;
+      continue;
+    }
+    if (is_drained_ && !is_near_border_ && !may_sleep_again()) break;
+    const ssize_t n = is_near_border_ ? pull_no_further() : pull();
     if (n > 0) continue;
     if (n < 0 && error_ == 0) error_ = errno;
-    if (lane_ && !on_wire_end(n)) continue;
     if (n == 0) on_end();
     break;
   }
@@ -71,13 +92,49 @@ Io UserStream::Receiver::run() {
 
 // The kernel was empty at the last read, and there is something to return.
 bool UserStream::Receiver::has_enough() const {
-  if (lane_) {
-    const bool may_end = (flags_ & MSG_DONTWAIT) != 0 || !wants_more();
-    return got_ > 0 && may_end && !lane_->is_wire_in_use(rx_.msn);
-  }
   if (!is_drained_ || must_drop_) return false;
   if ((flags_ & MSG_DONTWAIT) != 0) return true;
   return !wants_more();
+}
+
+// The kernel had no more, and the call has not what it wants. Like TCP's, it ends SO_RCVTIMEO after
+// it began to wait, however often it was woken for nothing.
+bool UserStream::Receiver::may_sleep_again() {
+  if ((flags_ & MSG_DONTWAIT) != 0) return true;
+  const Time deadline = patience_.deadline();
+  if (deadline == kNever || is_nonblocking(fd_)) return true;
+  if (!prepare_to_sleep()) return false;
+  error_ = wait_ready(fd_, POLLIN, deadline);
+  wake_up();
+  return error_ == 0;
+}
+
+// A peer can send FPDUs that nobody is told of as fast as they are read. A call that must not wait
+// ends once it has taken all that lay there when it began to count: the kernel tells of what came
+// since by an edge of its own.
+bool UserStream::Receiver::outlive_flood() {
+  empty_ = 0;
+  if (has_dropped_) {
+    const bool may_wait = (flags_ & MSG_DONTWAIT) == 0 && wants_more() && !is_nonblocking(fd_);
+    if (!may_wait || patience_.is_over()) {
+      if (got_ == 0) error_ = EAGAIN;
+      return false;
+    }
+  }
+  has_dropped_ = true;
+  if (data_ == small_ && end_ > beg_ && !move_to_block()) return false;
+  rx_.beg = beg_;
+  rx_.end = end_;
+  error_ = Scan(s_, fd_, 0).drop_empty();
+  beg_ = rx_.beg;
+  return error_ == 0;
+}
+
+// Memory may have been offered to the peer since this began, by a thread that sends.
+void UserStream::Receiver::look_for_border() {
+  if (is_near_border_ || !s_.is_near_memory()) return;
+  is_near_border_ = true;
+  s_.note_fpdu_read();
 }
 
 bool UserStream::Receiver::wants_more() const {
@@ -110,59 +167,49 @@ void UserStream::Receiver::put(const uint8_t* from, uint32_t n) {
 
 UserStream::Receiver::Front UserStream::Receiver::look() {
   for (;;) {
-    const uint32_t have = end_ - beg_;
-    if (have < kChunkHeader) return Front::kIncomplete;
-    const uint8_t* p = data_ + beg_;
-    const uint32_t ulpdu = base::load_be16(p);
-    const uint32_t size = fpdu_size(ulpdu);
-    if (ulpdu >= DDP_TAGGED_HEADER_SIZE && have < size) return Front::kIncomplete;
-    if (!is_data(p)) {
-      error_ = s_.take_control(fd_, {p, std::min(have, size)});
+    if (end_ - beg_ < kChunkHeader) return Front::kIncomplete;
+    const Fpdu fpdu = front();
+    if (fpdu.is(Fpdu::Verdict::kPartial)) return Front::kIncomplete;
+    if (!fpdu.is_of_stream) {
+      error_ = s_.take_control(fd_, {data_ + beg_, std::min(end_ - beg_, fpdu.size)});
+      if (error_ == EPROTOTYPE) {
+        // What was read with the marker is plain.
+        beg_ += fpdu.size;
+        rx_.left = end_ - beg_;
+        rx_.skip = 0;
+      }
       if (error_ != 0) return Front::kFailed;
-      beg_ += size;
+      beg_ += fpdu.size;
+      ++empty_;
       continue;
     }
-    if (!verify(size)) return Front::kFailed;
-    accept_chunk(ulpdu - DDP_UNTAGGED_HEADER_SIZE, size);
-    if (rx_.left > 0) return Front::kVerified;
+    if (!is_good(fpdu)) return Front::kFailed;
+    accept(fpdu);
+    if (fpdu.payload > 0) return Front::kVerified;
     beg_ += rx_.skip;
-    // Bytes of the lane may lie between this FPDU and the next.
-    if (lane_ || s_.has_residue()) return Front::kVerified;
+    ++empty_;
+    // Other bytes may lie between this FPDU and the next.
+    if (is_near_border_) return Front::kVerified;
   }
 }
 
-// REQUIRES: the whole FPDU in front is in the buffer.
-bool UserStream::Receiver::verify(uint32_t size) {
-  const uint8_t* p = data_ + beg_;
-  if (!s_.r_.has_crc) return true;
-  s_.count_crc();
-  if (base::crc32c({p, size - MPA_CRC_SIZE}) == base::load_le32(p + size - MPA_CRC_SIZE))
-    return true;
+// REQUIRES: the whole FPDU in front is in the buffer, and of the stream.
+bool UserStream::Receiver::is_good(const Fpdu& fpdu) {
+  if (s_.r_.has_crc) s_.count_crc();
+  if (fpdu.is(Fpdu::Verdict::kChunk)) return true;
   error_ = s_.fail_crc(fd_);
   return false;
 }
 
-// Also a Send of a stranger, cut into several segments: the lower layer keeps them in order.
-bool UserStream::Receiver::is_data(const uint8_t* p) const {
-  return (is_chunk(p, rx_.msn) && rx_.mo == 0) || s_.is_stream_segment(p);
+void UserStream::Receiver::count(const Fpdu& fpdu) {
+  s_.advance(fpdu);
+  if (is_near_border_) s_.note_fpdu_read();
 }
 
-void UserStream::Receiver::count_segment(const uint8_t* p, uint32_t payload) {
-  if ((p[MPA_ULPDU_LENGTH_SIZE] & DDP_CTRL_LAST) != 0) {
-    ++rx_.msn;
-    rx_.mo = 0;
-  } else {
-    rx_.mo += payload;
-  }
-  if (lane_) lane_->note_fpdu(rx_.msn);
-  if (payload == 0) ++s_.r_.memory.rx.bells;
-  s_.count_received(payload);
-}
-
-void UserStream::Receiver::accept_chunk(uint32_t payload, uint32_t size) {
-  count_segment(data_ + beg_, payload);
-  rx_.left = payload;
-  rx_.skip = size - kChunkHeader - payload;
+void UserStream::Receiver::accept(const Fpdu& fpdu) {
+  count(fpdu);
+  rx_.left = fpdu.payload;
+  rx_.skip = fpdu.trailer();
   beg_ += kChunkHeader;
 }
 
@@ -177,16 +224,16 @@ ssize_t UserStream::Receiver::pull() {
     if (room >= kBulkRoom) ask = std::min(ask, kFirstLook);
     return read(ask, flags);
   }
-  const uint8_t* p = data_ + beg_;
-  const uint32_t ulpdu = base::load_be16(p);
-  const uint32_t rest = fpdu_size(ulpdu) - have;
-  const uint32_t payload = is_data(p) ? ulpdu - DDP_UNTAGGED_HEADER_SIZE : 0;
-  if (payload <= room) {
+  const Fpdu fpdu = front();
+  const uint32_t rest = fpdu.size - have;
+  // What follows one that is not of the stream may be none.
+  if (!fpdu.is_of_stream) return read(rest, flags);
+  if (fpdu.payload <= room) {
     if (rest >= kDirectMin && rx_.queued > rest && (flags_ & MSG_TRUNC) == 0) {
-      const ssize_t n = pull_directly(payload, rest);
+      const ssize_t n = pull_directly(fpdu, rest);
       if (n != 0) return n;
     }
-    const size_t room_after = room - payload;
+    const size_t room_after = room - fpdu.payload;
     return read(rest + (room_after > 0 ? std::min(first_read_size(room_after), kFirstLook * 32)
                                        : kChunkHeader),
                 flags);
@@ -201,12 +248,11 @@ ssize_t UserStream::Receiver::keep_last_byte(int flags) {
   if (!make_room(1)) return -1;
   if ((flags & MSG_DONTWAIT) == 0 && !prepare_to_sleep()) return -1;
   const ssize_t n = base::sys.recv(fd_, data_ + end_, 1, flags | MSG_PEEK);
-  rx_.is_asleep = false;
+  if ((flags & MSG_DONTWAIT) == 0) wake_up();
   if (n <= 0) return n;
-  const uint32_t ulpdu = base::load_be16(data_ + beg_);
-  const uint32_t size = fpdu_size(ulpdu);
-  if (!verify(size)) return -1;
-  accept_chunk(ulpdu - DDP_UNTAGGED_HEADER_SIZE, size);
+  const Fpdu fpdu = s_.reader().look({data_ + beg_, end_ + 1 - beg_});
+  if (!is_good(fpdu)) return -1;
+  accept(fpdu);
   rx_.skip -= 1;
   rx_.has_kept_byte = true;
   return n;
@@ -215,21 +261,21 @@ ssize_t UserStream::Receiver::keep_last_byte(int flags) {
 // Payload into the program's memory, then the trailer and the next header into the buffer. All of
 // the FPDU is known to be queued, so nothing of it can be left in memory that the next call might
 // not bring again. 0: not possible with this scatter list.
-ssize_t UserStream::Receiver::pull_directly(uint32_t payload, uint32_t rest) {
+ssize_t UserStream::Receiver::pull_directly(const Fpdu& fpdu, uint32_t rest) {
   iovec slices[kMaxSlices + 1];
   const uint8_t* p = data_ + beg_;
   const uint32_t here = end_ - beg_ - kChunkHeader;
   IoCursor ahead = to_;
   ahead.skip(here);
-  const size_t coming = payload - here;
+  const size_t coming = fpdu.payload - here;
   size_t covered = coming;
   const size_t used = ahead.slice({slices, kMaxSlices}, covered);
   if (covered < coming) return 0;
 
-  uint32_t crc = s_.r_.has_crc ? base::crc32c({p, end_ - beg_}) : 0;
+  const uint32_t crc = s_.r_.has_crc ? base::crc32c({p, end_ - beg_}) : 0;
   to_.put(p + kChunkHeader, here);
   s_.r_.received.bytes_copied.add(here);
-  count_segment(p, payload);
+  count(fpdu);
   if (data_ == nullptr && !move_to_block()) return -1;
   beg_ = end_ = 0;
   slices[used] = {data_, rest - coming + kChunkHeader};
@@ -242,25 +288,36 @@ ssize_t UserStream::Receiver::pull_directly(uint32_t payload, uint32_t rest) {
   const uint32_t trailer = rest - static_cast<uint32_t>(coming);
   if (s_.r_.has_crc) {
     s_.count_crc();
-    for (const iovec& v : std::span(slices, used))
-      crc = base::crc32c_extend(crc, {static_cast<const uint8_t*>(v.iov_base), v.iov_len});
-    crc = base::crc32c_extend(crc, {data_, trailer - MPA_CRC_SIZE});
-    if (crc != base::load_le32(data_ + trailer - MPA_CRC_SIZE)) {
+    if (!ChunkReader::is_intact(crc, {slices, used}, {data_, trailer})) {
       error_ = s_.fail_crc(fd_);
       return -1;
     }
   }
   to_.skip(coming);
-  got_ += payload;
+  got_ += fpdu.payload;
   beg_ = trailer;
   is_drained_ = false;
   return n;
+}
+
+// The peer hands an FPDU over whole. Nothing beyond it is read.
+ssize_t UserStream::Receiver::pull_no_further() {
+  const bool may_wait = (flags_ & MSG_DONTWAIT) == 0 && wants_more();
+  const int flags = may_wait ? 0 : MSG_DONTWAIT;
+  const uint32_t have = end_ - beg_;
+  if (have < kChunkHeader) return read(kChunkHeader - have, flags);
+  const Fpdu fpdu = front();
+  const uint32_t rest = fpdu.size - have;
+  if (fpdu.payload <= to_.left()) return read(rest, flags);
+  return rest > 1 ? read(rest - 1, flags) : keep_last_byte(flags);
 }
 
 ssize_t UserStream::Receiver::read(uint32_t ask, int flags) {
   if (must_drop_) ++ask;
   // Beyond the small buffer only what is known to be queued pays for a block.
   if (!make_room(ask)) return -1;
+  // What is known to be queued is not slept for.
+  if (rx_.queued > 0) flags |= MSG_DONTWAIT;
   if ((flags & MSG_DONTWAIT) == 0 && !prepare_to_sleep()) return -1;
   ask = std::min(ask, capacity_ - end_);
   ssize_t n;
@@ -271,7 +328,7 @@ ssize_t UserStream::Receiver::read(uint32_t ask, int flags) {
     n = base::sys.recv(fd_, data_ + end_, ask, flags);
     if (n > 0) rx_.queued -= std::min(rx_.queued, static_cast<uint32_t>(n));
   }
-  rx_.is_asleep = false;
+  if ((flags & MSG_DONTWAIT) == 0) wake_up();
   if (n <= 0) return n;
   end_ += static_cast<uint32_t>(n);
   if (must_drop_) {
@@ -325,6 +382,12 @@ bool UserStream::Receiver::prepare_to_sleep() {
   return true;
 }
 
+void UserStream::Receiver::wake_up() {
+  rx_.is_asleep = false;
+  fd_.note_sleep();
+  look_for_border();
+}
+
 // At least one byte of room, and `ask` if a buffer can have it.
 bool UserStream::Receiver::make_room(uint32_t ask) {
   if (data_ == nullptr && ask <= kSmallBuffer) {
@@ -361,13 +424,13 @@ void UserStream::Receiver::on_end() {
 }
 
 Io UserStream::Receiver::finish() {
-  if (must_drop_ && error_ == 0) {
+  if (must_drop_ && fd_ < 0) {
+    rx_.has_kept_byte = true;
+  } else if (must_drop_ && error_ == 0) {
     // With the last payload byte goes the byte that stood for it; the next header comes along.
-    if (read(kChunkHeader, MSG_DONTWAIT) <= 0)
+    if (read(is_near_border_ ? 0 : kChunkHeader, MSG_DONTWAIT) <= 0)
       error_ = s_.fail_lost(fd_, "a byte known to be queued is gone");
   }
-  if (lane_) note_habit();
-  if (lane_ && got_ > 0 && error_ == 0 && !may_bell_lie()) settle();
   if (s_.is_state(StreamState::kFailed)) beg_ = end_ = rx_.left = 0;
   if (beg_ == end_ && rx_.left == 0) {
     if (rx_.block != Arena::kNoBlock) {
@@ -379,43 +442,105 @@ Io UserStream::Receiver::finish() {
   }
   rx_.beg = beg_;
   rx_.end = end_;
+  if (error_ == EPROTOTYPE) [[unlikely]]
+    return s_.recv_turned(fd_, to_, flags_, got_, patience_);
   if (got_ > 0) {
     // The kernel reports an error once; it must not be lost behind the bytes that came before it.
-    if (error_ != 0 && error_ != EAGAIN && error_ != EINTR) rx_.error = error_;
+    if (error_ != 0 && error_ != EAGAIN && error_ != EINTR && error_ != EBADF) rx_.error = error_;
     return Io::ok(static_cast<ssize_t>(got_));
   }
-  return error_ != 0 ? Io::fail(error_) : Io::ok(0);
+  return error_ != 0 ? Io::fail(error_) : s_.end_of_stream();
+}
+
+// Where the end is found: an error that was kept is told there, once, by a look too.
+Io UserStream::end_of_stream() {
+  const int error = std::exchange(rx_.error, 0);
+  return error != 0 ? Io::fail(error) : Io::ok(0);
+}
+
+// One call may find FPDUs, then what lies in memory, or what a relative left of that, then FPDUs.
+Io UserStream::recv_stages(int fd, IoCursor& cursor, int flags) {
+  size_t got = 0;
+  for (;;) {
+    if (r_.memory.receiving.load(std::memory_order_relaxed) == Way::kMemory) {
+      if (is_beyond_reach()) [[unlikely]] {
+        if (const int e = go_on_beyond_memory(); e != 0) return Io::fail(e);
+        continue;
+      }
+      MemoryReceiver receiver(*this, fd, cursor, flags, got);
+      const Io io = receiver.run();
+      if (!receiver.has_left() || !io.is_ok()) return io;
+    } else if (is_at_residue()) [[unlikely]] {
+      while (cursor.left() > 0 && rx_.residue_size > 0) {
+        const Bytes bytes = residue_at(0, cursor.left());
+        const size_t n = bytes.size();
+        (flags & MSG_TRUNC) != 0 ? cursor.skip(n) : cursor.put(bytes.data(), n);
+        r_.received.bytes.add(n);
+        take_residue(n);
+        got += n;
+      }
+      if (cursor.left() == 0) return Io::ok(static_cast<ssize_t>(got));
+      if (!take_residue_octets(fd))
+        return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(EAGAIN);
+    } else {
+      Receiver receiver(*this, fd, cursor, flags, got);
+      const Io io = receiver.run();
+      if (!receiver.is_at_border()) return io;
+      got = static_cast<size_t>(std::max<ssize_t>(io.count, 0));
+      if (is_at_memory()) begin_receiving_in_memory();
+    }
+  }
+}
+
+void UserStream::note_fpdu_read() {
+  if (segment_.load(std::memory_order_relaxed) != nullptr) InLane(*this)->note_fpdu(rx_.msn);
 }
 
 Io UserStream::recv_now(int fd, std::span<const iovec> to, int flags) {
   const KeepErrno keep;
   constexpr int kKnown =
       MSG_DONTWAIT | MSG_PEEK | MSG_WAITALL | MSG_TRUNC | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC;
-  if ((flags & ~kKnown) != 0) return Io::fail(EOPNOTSUPP);
+  if ((flags & ~kKnown) != 0)
+    return Io::fail(decide_before_writing(fd) != 0 ? EPROTOTYPE : EOPNOTSUPP);
   Hold hold(*this, rx_.lease);
   if (const int e = hold.take(fd, Hold::kReceive, flags); e != 0) return Io::fail(e);
   if (rx_.is_drained || r_.is_one_sided.load(std::memory_order_relaxed)) [[unlikely]] {
     hold.end();
     return recv_one_sided(fd, to, flags);
   }
-  if (rx_.error != 0 && !has_bytes_left()) return Io::fail(std::exchange(rx_.error, 0));
-  if (is_state(StreamState::kFailed)) return Io::ok(0);
+  if (rx_.error != 0 && !has_bytes_left(fd)) return end_of_stream();
+  if (is_turned()) [[unlikely]] {
+    if (is_state(StreamState::kFailed)) return Io::ok(0);
+    if (is_state(StreamState::kPlain)) return Io::fail(EPROTOTYPE);
+    if (r_.raw.is_rx_plain) {
+      IoCursor cursor(to);
+      Patience patience(fd);
+      return (flags & MSG_PEEK) != 0 ? peek_turned(fd, to, flags)
+                                     : recv_turned(fd, cursor, flags, 0, patience);
+    }
+  }
   if (!rx_.is_started) {
     if (const int e = start_receiving(fd, flags); e != 0)
       return e == kEndOfStream ? Io::ok(0) : Io::fail(e);
+    fd = still(fd);
   }
   if (r_.memory.state == MemoryState::kInvited) {
     if (const int e = try_to_join(fd); e != 0) return Io::fail(e);
   }
   if (r_.memory.state == MemoryState::kOffered) notice_joining_while_receiving(fd);
-  if (IoCursor(to).left() == 0) {
+  IoCursor cursor(to);
+  if (cursor.left() == 0) {
     // Nothing to place, but the call still waits or refuses as TCP's does.
     const ssize_t n = base::sys.recv(fd, nullptr, 0, flags & MSG_DONTWAIT);
     return n < 0 ? Io::fail(errno) : Io::ok(0);
   }
-  if ((flags & MSG_PEEK) != 0)
-    return reading_lane() || has_residue() ? peek_beside_lane(fd, to, flags) : peek(fd, to, flags);
-  const Io io = Receiver(*this, fd, to, flags).run();
+  if ((flags & MSG_PEEK) != 0) {
+    if (is_beyond_reach()) [[unlikely]] {
+      if (const int e = go_on_beyond_memory(); e != 0) return Io::fail(e);
+    }
+    return is_next_in_memory(fd) ? peek_in_memory(fd, to, flags) : peek(fd, to, flags);
+  }
+  const Io io = recv_stages(fd, cursor, flags);
   // Another process has begun with one-sided operations meanwhile, and what came is for it.
   if (io.error == EAGAIN && r_.is_one_sided.load(std::memory_order_relaxed)) [[unlikely]] {
     hold.end();

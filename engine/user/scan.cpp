@@ -9,11 +9,15 @@
 #include "base/sys.h"
 #include "engine/user/hold.h"
 #include "engine/user/kernel_socket.h"
+#include "engine/user/lanes.h"
+#include "engine/user/patience.h"
 #include "engine/user/receiver.h"
 
 namespace ddpsock::engine {
 
-UserStream::Scan::Scan(UserStream& stream, int fd, size_t payload) : s_(stream), fd_(fd) {
+using Verdict = Fpdu::Verdict;
+
+UserStream::Scan::Scan(UserStream& stream, int fd, size_t payload) : s_(stream), fd_(stream, fd) {
   constexpr size_t kFitsBlock = Arena::kBlockSize / 2;
   if (payload <= kFitsBlock) {
     block_ = stream.arena_.allocate_block();
@@ -47,16 +51,11 @@ size_t UserStream::Scan::take(const uint8_t* p, size_t n, IoCursor* to, bool is_
 }
 
 UserStream::Scan::Sight UserStream::Scan::look(IoCursor* to, bool is_truncating) {
-  return look_from(to, is_truncating, true, {});
+  return look_for(SIZE_MAX, to, is_truncating);
 }
 
-UserStream::Scan::Sight UserStream::Scan::look_behind_front(IoCursor* to, bool is_truncating,
-                                                            Span fpdus) {
-  return look_from(to, is_truncating, false, fpdus);
-}
-
-UserStream::Scan::Sight UserStream::Scan::look_from(IoCursor* to, bool is_truncating,
-                                                    bool has_front, Span fpdus) {
+UserStream::Scan::Sight UserStream::Scan::look_for(size_t wanted, IoCursor* to,
+                                                   bool is_truncating) {
   const Rx& rx = s_.rx_;
   Sight sight;
   if (data_ == nullptr) {
@@ -68,8 +67,7 @@ UserStream::Scan::Sight UserStream::Scan::look_from(IoCursor* to, bool is_trunca
   uint32_t end = 0;
   if (rx.block != Arena::kNoBlock) {
     const uint8_t* buffered = s_.arena_.block_data(rx.block);
-    if (rx.left > 0 && has_front)
-      sight.payload += take(buffered + rx.beg, rx.left, to, is_truncating);
+    if (rx.left > 0) sight.payload += take(buffered + rx.beg, rx.left, to, is_truncating);
     const uint32_t front = rx.left > 0 ? rx.left + rx.skip : 0;
     end = rx.end - rx.beg - front;
     std::memcpy(data, buffered + rx.beg + front, end);
@@ -77,7 +75,10 @@ UserStream::Scan::Sight UserStream::Scan::look_from(IoCursor* to, bool is_trunca
   const uint32_t buffered = end;
   const uint32_t kept = rx.has_kept_byte ? 1 : 0;
   // The kept byte belongs to the FPDU in front: it is looked over.
-  const ssize_t n = base::sys.recv(fd_, data + end, capacity_ - end, MSG_PEEK | MSG_DONTWAIT);
+  // A byte may come with every FPDU; one is in any that is whole.
+  const size_t most =
+      wanted <= 1 ? std::min<size_t>(capacity_ - end, kMaxFpdu + kept) : capacity_ - end;
+  const ssize_t n = base::sys.recv(fd_, data + end, most, MSG_PEEK | MSG_DONTWAIT);
   const int error = errno;
   if (n > 0) sight.queued = static_cast<size_t>(n);
   if (n > static_cast<ssize_t>(kept)) {
@@ -85,29 +86,29 @@ UserStream::Scan::Sight UserStream::Scan::look_from(IoCursor* to, bool is_trunca
     end += static_cast<uint32_t>(n) - kept;
   }
   uint32_t beg = 0;
-  uint32_t msn = rx.msn;
-  while (end - beg >= kChunkHeader && (to == nullptr || to->left() > 0) &&
-         (!fpdus.end || msn != *fpdus.end)) {
-    const uint32_t ulpdu = base::load_be16(data + beg);
-    const uint32_t size = fpdu_size(ulpdu);
-    // Anything but a good chunk is for recv() to deal with: it has something to report.
-    if (end - beg < size) break;
-    const uint32_t covered = size - MPA_CRC_SIZE;
-    if (!is_chunk(data + beg, msn) || rx.mo != 0 ||
-        (s_.r_.has_crc &&
-         base::crc32c({data + beg, covered}) != base::load_le32(data + beg + covered))) {
-      if (sight.payload == 0) sight.error = EPROTO;
+  ChunkReader reader = s_.reader();
+  while ((to == nullptr || to->left() > 0) && sight.payload < wanted &&
+         !s_.is_border(reader.msn())) {
+    const Fpdu fpdu = reader.look({data + beg, end - beg});
+    if (fpdu.is(Verdict::kNoHeader) || fpdu.is(Verdict::kPartial)) break;
+    if (!fpdu.is(Verdict::kChunk)) {
+      // For recv() to deal with: it may have something to report.
+      if (sight.payload > 0) return sight;
+      sight.has_control = fpdu.is(Verdict::kControl);
+      sight.has_empty |= sight.has_control;
+      if (!sight.has_empty) sight.error = EPROTO;
       return sight;
     }
-    sight.has_bells |= ulpdu == DDP_UNTAGGED_HEADER_SIZE;
-    if (!fpdus.first || !shm::is_before(msn, *fpdus.first))
-      sight.payload +=
-          take(data + beg + kChunkHeader, ulpdu - DDP_UNTAGGED_HEADER_SIZE, to, is_truncating);
-    beg += size;
-    ++msn;
+    sight.has_empty |= fpdu.payload == 0;
+    sight.payload += take(data + beg + kChunkHeader, fpdu.payload, to, is_truncating);
+    beg += fpdu.size;
+    reader.take(fpdu);
   }
-  sight.next_fpdu = msn;
-  sight.has_partial = end > buffered && beg < end;
+  const bool is_at_border = s_.is_border(reader.msn());
+  if (is_at_border)
+    sight.payload +=
+        to != nullptr ? s_.look_behind_border(*to, is_truncating) : s_.bytes_behind_border();
+  sight.has_partial = end > buffered && beg < end && !is_at_border;
   if (sight.payload > 0) return sight;
   if (n == 0 && end > 0) sight.error = EPROTO;
   if (n == 0 && end == 0) sight.has_ended = true;
@@ -115,8 +116,58 @@ UserStream::Scan::Sight UserStream::Scan::look_from(IoCursor* to, bool is_trunca
   return sight;
 }
 
+// Nobody is told of those, and the kernel calls the socket readable while they lie there. What
+// comes while this runs is for the next call: the kernel tells of it by an edge of its own.
+int UserStream::Scan::drop_empty() {
+  for (size_t most = bytes_queued(fd_) + s_.rx_.end - s_.rx_.beg; most > 0;) {
+    size_t dropped = 0;
+    if (const int e = drop_some(dropped); e != 0) return e;
+    if (dropped == 0) return 0;
+    most -= std::min(most, dropped);
+  }
+  return 0;
+}
+
+int UserStream::Scan::drop_some(size_t& dropped) {
+  Rx& rx = s_.rx_;
+  rx.counted_queue = Rx::kUncounted;
+  const uint32_t buffered = rx.end - rx.beg;
+  if (data_ == nullptr) return ENOBUFS;
+  if (buffered > 0) std::memcpy(data_, s_.arena_.block_data(rx.block) + rx.beg, buffered);
+  const ssize_t n =
+      base::sys.recv(fd_, data_ + buffered, capacity_ - buffered, MSG_PEEK | MSG_DONTWAIT);
+  const size_t end = buffered + static_cast<size_t>(std::max<ssize_t>(n, 0));
+  int result = 0;
+  while (result == 0 && !s_.is_border(s_.rx_.msn)) {
+    const Bytes left(data_ + dropped, end - dropped);
+    const Fpdu fpdu = s_.reader().look(left);
+    if (fpdu.is(Verdict::kControl)) {
+      result = s_.take_control(fd_, left.first(fpdu.size));
+      if (result != 0 && result != EPROTOTYPE) return result;
+    } else if (fpdu.is(Verdict::kChunk) && fpdu.payload == 0) {
+      if (s_.r_.has_crc) s_.count_crc();
+      s_.advance(fpdu);
+    } else {
+      break;
+    }
+    dropped += fpdu.size;
+  }
+  const auto of_buffer = static_cast<uint32_t>(std::min<size_t>(buffered, dropped));
+  rx.beg += of_buffer;
+  // What was read with the marker is plain.
+  if (result == EPROTOTYPE) rx.left = rx.end - rx.beg;
+  for (size_t left = dropped - of_buffer; left > 0;) {
+    const ssize_t taken = base::sys.recv(fd_, data_, left, MSG_TRUNC | MSG_DONTWAIT);
+    if (taken <= 0) return s_.fail_lost(fd_, "bytes known to be queued are gone");
+    left -= static_cast<size_t>(taken);
+    rx.queued -= std::min(rx.queued, static_cast<uint32_t>(taken));
+  }
+  return result;
+}
+
 int UserStream::Scan::swallow() {
   Rx& rx = s_.rx_;
+  rx.counted_queue = Rx::kUncounted;
   if (rx.block == Arena::kNoBlock) {
     rx.block = s_.arena_.allocate_block();
     if (rx.block == Arena::kNoBlock) return ENOBUFS;
@@ -140,35 +191,85 @@ int UserStream::Scan::swallow() {
 
 // The kernel does the waiting, with its own rules for signals, timeouts and cancellation: a look at
 // one byte more than there is, that is not satisfied with less.
-int UserStream::Scan::wait_for_more(size_t queued) {
+int UserStream::Scan::wait_for_more(size_t queued, Time deadline) {
   if (queued + 1 > capacity_) return ENODATA;
+  if (deadline != kNever && base::now() >= deadline) return EAGAIN;
   s_.rx_.is_asleep = true;
+  if (deadline != kNever && queued == 0) {
+    const int e = wait_ready(fd_, POLLIN, deadline);
+    s_.rx_.is_asleep = false;
+    fd_.note_sleep();
+    return e;
+  }
   const ssize_t n = base::sys.recv(fd_, data_, queued + 1, MSG_PEEK | MSG_WAITALL);
   s_.rx_.is_asleep = false;
+  fd_.note_sleep();
   if (n < 0) return errno;
   return static_cast<size_t>(n) > queued ? 0 : ENODATA;
 }
 
+// Other bytes lie in front of FPDU `msn`.
+bool UserStream::is_border(uint32_t msn) {
+  if (has_residue() && msn == rx_.residue_fpdu) return true;
+  const shm::Segment* segment = segment_.load(std::memory_order_acquire);
+  return segment != nullptr && r_.memory.receiving == Way::kWire && segment->has_moved() &&
+         msn == InLane(*this)->first_fpdu_in_memory();
+}
+
+// What a relative left of the memory: true if there is some, and it is next.
+bool UserStream::is_residue_next(int fd) {
+  if (!is_at_residue()) [[likely]]
+    return false;
+  if (rx_.residue_size == 0) take_residue_octets(fd);
+  return rx_.residue_size > 0;
+}
+
+// Of what lies behind the last FPDU of a kind: how many bytes were shown.
+size_t UserStream::look_behind_border(IoCursor& to, bool is_truncating) {
+  if (!has_residue()) return look_into_memory(to, is_truncating);
+  size_t seen = 0;
+  while (to.left() > 0 && seen < rx_.residue_size) {
+    const Bytes bytes = residue_at(seen, to.left());
+    is_truncating ? to.skip(bytes.size()) : to.put(bytes.data(), bytes.size());
+    seen += bytes.size();
+  }
+  return seen;
+}
+
+size_t UserStream::bytes_behind_border() {
+  return has_residue() ? rx_.residue_size : bytes_in_memory();
+}
+
 Io UserStream::peek(int fd, std::span<const iovec> to, int flags) {
+  if (is_residue_next(fd)) {
+    IoCursor cursor(to);
+    return Io::ok(static_cast<ssize_t>(look_behind_border(cursor, (flags & MSG_TRUNC) != 0)));
+  }
   Scan scan(*this, fd, IoCursor(to).left());
   const bool is_nonblocking_call = (flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd);
   const size_t wanted =
       (flags & MSG_WAITALL) != 0 && !is_nonblocking_call ? IoCursor(to).left() : 1;
-  for (;;) {
+  Patience patience(fd);
+  for (bool has_dropped = false;;) {
     IoCursor cursor(to);
     const Scan::Sight sight = scan.look(&cursor, (flags & MSG_TRUNC) != 0);
     const Io seen = Io::ok(static_cast<ssize_t>(sight.payload));
-    if (sight.payload >= wanted || sight.has_ended) return seen;
+    if (sight.payload >= wanted) return seen;
+    if (sight.has_ended) return end_of_stream();
     if (sight.error == EPROTO) {
       // Let the receiver find out, say so to the peer and keep the reason.
       uint8_t byte;
       const iovec one{&byte, 1};
-      return Receiver(*this, fd, {&one, 1}, MSG_DONTWAIT).run();
+      IoCursor into({&one, 1});
+      return Receiver(*this, fd, into, MSG_DONTWAIT).run();
     }
     if (sight.error != 0) return Io::fail(sight.error);
-    if (sight.payload == 0 && sight.has_bells) {
-      // Nothing comes of those, and the kernel would not wait for more while they lie there.
-      Receiver(*this, fd, {}, MSG_DONTWAIT).refresh();
+    if (sight.payload == 0 && sight.has_empty) {
+      // The kernel would not wait for more while those lie there.
+      if (has_dropped && (is_nonblocking_call || patience.is_over())) return Io::fail(EAGAIN);
+      const int e = scan.drop_empty();
+      if (e != 0) return e == EPROTOTYPE ? peek_turned(fd, to, flags) : Io::fail(e);
+      has_dropped = true;
       continue;
     }
     size_t queued = sight.queued;
@@ -177,7 +278,8 @@ Io UserStream::peek(int fd, std::span<const iovec> to, int flags) {
       queued = 0;
     }
     if (is_nonblocking_call) return Io::fail(EAGAIN);
-    const int e = scan.wait_for_more(queued);
+    const int e = scan.wait_for_more(queued, patience.deadline());
+    fd = still(fd);
     if (e == ENODATA && sight.payload == 0) continue;
     if (e != 0) return sight.payload > 0 ? seen : Io::fail(e);
   }
@@ -194,15 +296,39 @@ Io UserStream::readable(int fd) {
   }
   if (rx_.is_drained) [[unlikely]]
     return Io::ok(static_cast<ssize_t>(readable_one_sided(fd)));
-  const size_t beside = bytes_beside_wire();
-  if (const auto lane = reading_lane(); lane && !lane->is_wire_in_use(rx_.msn))
-    return Io::ok(static_cast<ssize_t>(rx_.left + beside));
-  Scan scan(*this, fd, bytes_queued(fd));
-  const Scan::Sight sight = scan.look(nullptr);
-  // A program that is told of nothing waits for an edge. Part of an FPDU must not be left where it
-  // may keep the kernel from taking the rest.
-  if (beside + sight.payload == 0 && sight.has_partial) scan.swallow();
-  return Io::ok(static_cast<ssize_t>(beside + sight.payload));
+  if (is_turned()) [[unlikely]] {
+    if (is_state(StreamState::kPlain)) return Io::fail(EPROTOTYPE);
+    if (r_.raw.is_rx_plain) return readable_turned(fd);
+  }
+  if (is_beyond_reach() && go_on_beyond_memory() != 0) return Io::ok(0);
+  if (is_next_in_memory(fd)) return Io::ok(static_cast<ssize_t>(bytes_in_memory()));
+  if (is_residue_next(fd)) return Io::ok(static_cast<ssize_t>(rx_.residue_size));
+  return readable_on_wire(fd);
+}
+
+// A look copies all that lies there, so it is only for what has come since the last one.
+Io UserStream::readable_on_wire(int fd) {
+  if (rx_.counted_queue != Rx::kUncounted && bytes_queued(fd) == rx_.counted_queue)
+    return Io::ok(rx_.counted_payload);
+  const uint32_t buffered = rx_.end - rx_.beg;
+  for (size_t room = 0;;) {
+    Scan scan(*this, fd, room);
+    const Scan::Sight sight = scan.look(nullptr);
+    if (room == 0 && sight.queued + buffered >= Arena::kBlockSize) {
+      room = bytes_queued(fd) + buffered;
+      continue;
+    }
+    if (sight.payload == 0 && sight.has_control && scan.drop_empty() == EPROTOTYPE)
+      return readable_turned(fd);
+    const bool is_plain_sight =
+        sight.error == 0 && !sight.has_empty && segment_.load(std::memory_order_relaxed) == nullptr;
+    rx_.counted_queue = is_plain_sight ? static_cast<uint32_t>(sight.queued) : Rx::kUncounted;
+    rx_.counted_payload = static_cast<uint32_t>(sight.payload);
+    // A program that is told of nothing waits for an edge. Part of an FPDU must not be left where
+    // it may keep the kernel from taking the rest.
+    if (sight.payload == 0 && sight.has_partial && !sight.has_empty) scan.swallow();
+    return Io::ok(static_cast<ssize_t>(sight.payload));
+  }
 }
 
 bool UserStream::is_recv_ready(int fd) {
@@ -211,25 +337,39 @@ bool UserStream::is_recv_ready(int fd) {
   if (hold.take(fd, Hold::kReceive, MSG_DONTWAIT) != 0) return false;
   if (rx_.error != 0 || is_state(StreamState::kFailed)) return true;
   if (!rx_.is_started) {
-    if (const int e = start_receiving(fd, MSG_DONTWAIT); e != 0) return e != EAGAIN;
+    const int e = start_receiving(fd, MSG_DONTWAIT);
+    if (e == EPROTOTYPE) return is_ready_now(fd, POLLIN);
+    if (e != 0) return e != EAGAIN;
   }
   if (rx_.is_drained) [[unlikely]]
     return is_recv_ready_one_sided(fd);
-  if (const auto lane = reading_lane(); lane && !lane->is_wire_in_use(rx_.msn))
-    return is_ready_beside_lane(fd);
-  if (bytes_beside_wire() > 0) return true;
-  Scan scan(*this, fd, static_cast<size_t>(rx_.low_water));
-  Scan::Sight sight = scan.look(nullptr);
-  if (sight.payload == 0 && sight.has_bells) {
-    Receiver(*this, fd, {}, MSG_DONTWAIT).refresh();
-    if (bytes_beside_wire() > 0) return true;
-    sight = scan.look(nullptr);
+  if (is_turned()) [[unlikely]] {
+    if (is_state(StreamState::kPlain)) return is_ready_now(fd, POLLIN);
+    if (r_.raw.is_rx_plain) return is_recv_ready_turned(fd);
+  }
+  if (is_beyond_reach() && go_on_beyond_memory() != 0) return true;
+  if (is_next_in_memory(fd)) return is_ready_in_memory(fd);
+  if (is_residue_next(fd)) return true;
+  const auto wanted = static_cast<size_t>(rx_.low_water);
+  Scan scan(*this, fd, wanted);
+  Scan::Sight sight = scan.look_for(wanted);
+  if (sight.payload == 0 && sight.has_empty) {
+    if (const int e = scan.drop_empty(); e != 0) {
+      if (e == EPROTOTYPE) return is_recv_ready_turned(fd);
+      rx_.error = e;
+      return true;
+    }
+    if (is_at_memory()) {
+      begin_receiving_in_memory();
+      return is_ready_in_memory(fd);
+    }
+    sight = scan.look_for(wanted);
   }
   if (sight.has_ended || sight.error != 0) return true;
-  if (sight.payload >= static_cast<size_t>(rx_.low_water)) return true;
+  if (sight.payload >= wanted) return true;
   // What cannot grow any more need not reach the mark.
   if (sight.payload > 0 && is_ready_now(fd, POLLRDHUP)) return true;
-  if (sight.payload == 0 && sight.has_partial) scan.swallow();
+  if (sight.payload == 0 && sight.has_partial && !sight.has_empty) scan.swallow();
   return false;
 }
 

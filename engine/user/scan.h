@@ -2,8 +2,7 @@
 #ifndef DDPSOCK_ENGINE_USER_SCAN_H_
 #define DDPSOCK_ENGINE_USER_SCAN_H_
 
-#include <optional>
-
+#include "engine/user/descriptor.h"
 #include "engine/user/user_stream.h"
 
 namespace ddpsock::engine {
@@ -24,36 +23,35 @@ class UserStream::Scan {
     bool has_ended = false;  // nothing deliverable, and the peer's stream is over
     int error = 0;           // nothing deliverable, and the kernel or the stream has this to report
     size_t queued = 0;       // unread bytes of the kernel that were seen
-    bool has_bells = false;  // FPDUs without payload were seen
+    bool has_empty = false;  // FPDUs were seen that nobody is told of
+    bool has_control = false;  // and the first is not even of the stream
     bool has_partial = false;  // an incomplete FPDU lies in the kernel
-    uint32_t next_fpdu = 0;    // the number of the first FPDU that was not looked into
   };
   // Copies deliverable payload into `to`, or only counts it as MSG_TRUNC does, verifying each FPDU
   // it takes from. Without `to` all of it is counted.
   Sight look(IoCursor* to, bool is_truncating = false);
-  // The same without what recv() has begun to deliver, and of some FPDUs only: from `first` on,
-  // before `end`.
-  struct Span {
-    std::optional<uint32_t> first{}, end{};
-  };
-  Sight look_behind_front(IoCursor* to, bool is_truncating, Span fpdus);
-
+  // The same until `wanted` bytes are found: it looks no further than the FPDU that brings them.
+  Sight look_for(size_t wanted, IoCursor* to = nullptr, bool is_truncating = false);
   // Waits until the kernel has more than `queued` unread bytes. Like recv(): 0, or EAGAIN after
-  // SO_RCVTIMEO, EINTR, ...; ENODATA when it has and gets no more.
-  int wait_for_more(size_t queued);
+  // SO_RCVTIMEO or `deadline`, EINTR, ...; ENODATA when it has and gets no more.
+  int wait_for_more(size_t queued, Time deadline);
+
+  // Takes FPDUs that nobody is told of from the front of what is there when it is called. 0, or an
+  // errno: one of them ended the connection. REQUIRES: no FPDU is delivered in part.
+  int drop_empty();
 
   // Moves an incomplete FPDU from the kernel to the stream's buffer, so that the socket is not
   // readable for its sake. 0 or an errno.
   int swallow();
 
  private:
-  Sight look_from(IoCursor* to, bool is_truncating, bool has_front, Span fpdus);
+  int drop_some(size_t& dropped);
   static size_t take(const uint8_t* p, size_t n, IoCursor* to, bool is_truncating);
 
   static constexpr size_t kMostBytes = 8 << 20;
 
   UserStream& s_;
-  const int fd_;
+  Descriptor fd_;
   uint32_t block_ = Arena::kNoBlock;
   uint8_t* data_ = nullptr;  // the block's, or a mapping of its own where a block is too small
   size_t capacity_ = Arena::kBlockSize;

@@ -6,9 +6,19 @@
 
 #include <optional>
 
+#include "base/cancellation.h"
+#include "engine/user/descriptor.h"
 #include "engine/user/user_stream.h"
 
 namespace ddpsock::engine {
+
+// What the kernel took is accounted for, whatever becomes of the thread. For calls that do not
+// wait.
+template <typename Call>
+ssize_t without_cancellation(Call call) {
+  const base::Uncancelled whole;
+  return call();
+}
 
 // A block of the arena, lent for one call.
 class LentBlock {
@@ -49,7 +59,7 @@ class UserStream::Sender {
   static constexpr size_t kMinAllowance = 1024;
   static constexpr size_t kMaxBurstChunks = 32;
   static constexpr size_t kBurstOverhead = kMaxBurstChunks * (kChunkHeader + kMaxTrailer);
-  static constexpr size_t kMaxSlices = 3 * kMaxBurstChunks;
+  static constexpr size_t kMaxBlocks = 3;  // two chunks of the largest size and more in each
 
   size_t allowance(size_t bytes);
   void spend(size_t bytes);
@@ -58,8 +68,7 @@ class UserStream::Sender {
   void wait_for_room();
   void send_contiguous(size_t bytes);
   uint8_t* write_chunk(uint8_t* p, uint32_t payload, uint32_t msn, IoCursor& from);
-  void send_gathered(size_t allowed);
-  void* move_copy(const iovec& payload, LentBlock& moved);
+  void send_blocks(size_t allowed);
   void on_refusal();
   void on_cut(std::span<iovec> list, size_t taken);
   void keep_tail(IoCursor bytes, size_t size);
@@ -67,7 +76,7 @@ class UserStream::Sender {
 
   UserStream& s_;
   Tx& tx_;
-  const int fd_;
+  Descriptor fd_;
   IoCursor from_;
   const int flags_;
   std::optional<Time> deadline_;  // SO_SNDTIMEO, from the first wait on

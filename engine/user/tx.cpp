@@ -6,6 +6,7 @@
 #include <poll.h>
 
 #include <array>
+#include <utility>
 
 #include "base/sys.h"
 #include "engine/user/hold.h"
@@ -16,13 +17,12 @@
 namespace ddpsock::engine {
 namespace {
 
-// Up to here bytes are copied into one contiguous buffer, on the stack or in a block: a gather list
-// costs the kernel more than the copy.
-constexpr size_t kContiguousUsual = 32 * 1024;
-// And up to here where our header would put the kernel's copy of the payload a few bytes behind its
-// source within the page: there the processor takes every load for one that depends on a store in
-// flight (4 KB aliasing; half the speed was measured). Buffers that begin a page are like that.
-constexpr size_t kContiguousMax = 64 * 1024;
+// Everything is copied before it is sent: what was checksummed is what leaves, also if another
+// thread of the program changes its buffer meanwhile; TCP delivers either version then, and so must
+// this. From this size on copy and CRC are one pass.
+constexpr uint32_t kFusedMin = 512;
+// Up to here many chunks go into one contiguous buffer, on the stack or in a block.
+constexpr size_t kContiguousMax = 32 * 1024;
 constexpr uint32_t kStackMax = 4096;
 // Handed over at a time, so that the payload is still in the cache when the kernel copies it.
 constexpr size_t kBurst = 256 * 1024;
@@ -43,25 +43,19 @@ constexpr uint64_t bytes_for(uint64_t credit, uint32_t peer_window) {
 // With less than this the wait for room is worth more than the call.
 constexpr uint64_t kWorthABurst = 64 * 1024;
 
-// How far behind its source, within the page, the kernel's copy of bytes lands that follow `before`
-// others into a fresh page. 1 to 15 makes the copy three times slower here, up to 63 a tenth.
+// Where the copy of a byte lies a few bytes behind it within the page, the processor takes every
+// load for one that depends on a store in flight (4 KB aliasing; half the speed was measured, and a
+// third up to 15 bytes). A place in `block` that stays far from that, however long the burst.
 constexpr uintptr_t kPage = 4096;
-constexpr uintptr_t kWorstLag = 15, kBadLag = 63;
-uintptr_t lag_behind(const void* source, size_t before) {
-  return (before - reinterpret_cast<uintptr_t>(source)) % kPage;
-}
-bool is_within(uintptr_t lag, uintptr_t limit) {
-  return lag - 1 < limit;
-}
-// A place in `block` from which neither the copy into it nor the kernel's copy out of it lags so.
 uint8_t* away_from(const uint8_t* source, uint8_t* block) {
-  return is_within(lag_behind(source, kChunkHeader), kBadLag) ? block + kPage / 2 : block;
+  const uintptr_t lag = (kChunkHeader - reinterpret_cast<uintptr_t>(source)) % kPage;
+  return (lag + kPage / 4) % kPage < kPage / 2 ? block + kPage / 2 : block;
 }
 
 }  // namespace
 
 UserStream::Sender::Sender(UserStream& stream, int fd, std::span<const iovec> from, int flags)
-    : s_(stream), tx_(stream.tx_), fd_(fd), from_(from), flags_(flags & ~MSG_DONTWAIT) {
+    : s_(stream), tx_(stream.tx_), fd_(stream, fd), from_(from), flags_(flags & ~MSG_DONTWAIT) {
   may_wait_ = (flags & MSG_DONTWAIT) == 0;
 }
 
@@ -78,8 +72,14 @@ Io UserStream::Sender::run() {
       send_burst(allowed);
     }
   }
-  if (sent_ > 0) return Io::ok(static_cast<ssize_t>(sent_));
-  return error_ != 0 ? Io::fail(error_) : Io::ok(0);
+  return s_.sent_or_error(sent_, error_);
+}
+
+// A reset that a call met behind bytes that count is for the next one: the kernel says it once.
+Io UserStream::sent_or_error(size_t sent, int error) {
+  if (sent == 0 && error != 0) return Io::fail(error);
+  if (error == ECONNRESET || error == ETIMEDOUT) tx_.error = error;
+  return Io::ok(static_cast<ssize_t>(sent));
 }
 
 // Bytes of FPDUs that the kernel is sure to take now; 0 after the kernel itself refused.
@@ -123,14 +123,11 @@ void UserStream::Sender::send_burst(size_t allowed) {
   if (payload <= kStackMax) {
     // Many chunks a call also where each must fit a segment.
     const size_t chunks = std::max<size_t>(1, allowed / chunk_size(payload));
-    send_contiguous(std::min({left, kContiguousUsual, chunks * payload}));
-  } else if (left + kBurstOverhead <= allowed &&
-             left <= (is_within(lag_behind(from_.front(), kChunkHeader), kBadLag)
-                          ? kContiguousMax
-                          : kContiguousUsual)) {
+    send_contiguous(std::min({left, kContiguousMax, chunks * payload}));
+  } else if (left <= kContiguousMax && left + kBurstOverhead <= allowed) {
     send_contiguous(left);
   } else {
-    send_gathered(allowed);
+    send_blocks(allowed);
   }
 }
 
@@ -138,23 +135,27 @@ void UserStream::Sender::send_burst(size_t allowed) {
 // the room that is left and sleep in the middle of it, where a signal or a timeout cuts it.
 void UserStream::Sender::wait_for_room() {
   if (!deadline_) deadline_ = deadline_of(fd_, SO_SNDTIMEO);
+  // Nothing is begun: who dies here, or jumps away, leaves all as it should be.
+  tx_.is_asleep = true;
   error_ = wait_ready(fd_, POLLOUT, *deadline_);
+  tx_.is_asleep = false;
+  fd_.note_sleep();
   // poll() is never restarted; TCP's send is, if nothing was sent and it has no timeout.
   if (error_ == EINTR && sent_ == 0 && *deadline_ == kNever && do_handlers_restart()) error_ = 0;
 }
 
-// `bytes` of stream as chunks in one buffer, in one call. REQUIRES: bytes <= kContiguousMax.
+// `bytes` of stream as chunks in one buffer, in one call; the first of them only where there is no
+// block. REQUIRES: bytes <= kContiguousMax.
 void UserStream::Sender::send_contiguous(size_t bytes) {
   uint8_t small[kChunkHeader + kStackMax + kMaxTrailer];
   LentBlock lent;
   uint8_t* buffer = small;
-  if (bytes > kStackMax) {
-    uint8_t* block = lent.take(s_.arena_);
-    if (block == nullptr) {
-      error_ = ENOBUFS;
-      return;
+  if (bytes > std::min(kStackMax, s_.r_.max_payload.load(std::memory_order_relaxed))) {
+    if (uint8_t* block = lent.take(s_.arena_); block != nullptr) {
+      buffer = away_from(from_.front(), block);
+    } else {
+      bytes = std::min(next_payload(bytes, kBurst), kStackMax);
     }
-    buffer = away_from(from_.front(), block);
   }
   uint8_t* p = buffer;
   IoCursor ahead = from_;
@@ -165,7 +166,8 @@ void UserStream::Sender::send_contiguous(size_t bytes) {
     left -= payload;
   }
   const auto size = static_cast<size_t>(p - buffer);
-  const ssize_t n = base::sys.send(fd_, buffer, size, flags_ | MSG_DONTWAIT);
+  const ssize_t n = without_cancellation(
+      [&] { return base::sys.send(fd_, buffer, size, flags_ | MSG_DONTWAIT); });
   if (n < 0) {
     on_refusal();
     return;
@@ -188,66 +190,50 @@ uint8_t* UserStream::Sender::write_chunk(uint8_t* p, uint32_t payload, uint32_t 
                                          IoCursor& from) {
   uint8_t* const chunk = p;
   p = write_chunk_header(p, payload, msn);
-  from.get(p, payload);
-  mpa::finish_fpdu({chunk, chunk_size(payload)},
-                   static_cast<uint16_t>(DDP_UNTAGGED_HEADER_SIZE + payload), s_.r_.has_crc);
-  return chunk + chunk_size(payload);
+  if (!s_.r_.has_crc || payload < kFusedMin) {
+    from.get(p, payload);
+    mpa::finish_fpdu({chunk, chunk_size(payload)},
+                     static_cast<uint16_t>(DDP_UNTAGGED_HEADER_SIZE + payload), s_.r_.has_crc);
+    return chunk + chunk_size(payload);
+  }
+  uint32_t crc = base::crc32c({chunk, kChunkHeader});
+  from.get(p, payload, crc);
+  return write_trailer(p + payload, chunk_pad(payload), crc, true);
 }
 
-void UserStream::Sender::send_gathered(size_t allowed) {
-  std::array<uint8_t, kMaxBurstChunks*(kChunkHeader + kMaxTrailer)> overhead;
-  std::array<iovec, kMaxSlices> list;
-  LentBlock moved;  // one chunk's payload, sent from elsewhere
-  uint8_t* p = overhead.data();
-  uint8_t* pending =
-      p;  // overhead bytes not yet in the list: a trailer and the header after it are one slice
+// A burst of large chunks, in as many blocks as it takes; with fewer to be had it is shorter.
+void UserStream::Sender::send_blocks(size_t allowed) {
+  std::array<LentBlock, kMaxBlocks> blocks;
+  std::array<iovec, kMaxBlocks> list;
   size_t used = 0, total = 0, payload_total = 0;
+  uint8_t *p = nullptr, *end = nullptr;
   uint32_t msn = tx_.msn;
   IoCursor ahead = from_;
-  while (ahead.left() > 0 && payload_total < kBurst && msn - tx_.msn < kMaxBurstChunks) {
+  while (ahead.left() > 0 && payload_total < kBurst) {
     const size_t room = std::min(allowed - std::min(allowed, total), size_t{kMaxFpdu});
     const uint32_t payload = next_payload(std::min(ahead.left(), kBurst - payload_total), room);
     if (total > 0 && chunk_size(payload) > room) break;
-    uint8_t* header = p;
-    p = write_chunk_header(p, payload, msn);
-    IoCursor slices_from = ahead;
-    size_t covered = payload;
-    const size_t first = used + 1;
-    if (first + 1 >= list.size()) {
-      p = header;
-      break;
+    if (p == nullptr || static_cast<size_t>(end - p) < chunk_size(payload)) {
+      uint8_t* block = used < list.size() ? blocks[used].take(s_.arena_) : nullptr;
+      if (block == nullptr) break;
+      p = away_from(ahead.front(), block);
+      end = block + Arena::kBlockSize;
+      list[used++] = {p, 0};
     }
-    const size_t slices =
-        slices_from.slice({list.data() + first, list.size() - first - 1}, covered);
-    if (covered < payload) {
-      p = header;
-      if (total > 0) break;
-      send_contiguous(std::min(payload, kStackMax));
-      return;
-    }
-    if (slices == 1 && is_within(lag_behind(list[first].iov_base, total + kChunkHeader), kWorstLag))
-      list[first].iov_base = move_copy(list[first], moved);
-    list[used] = {pending, static_cast<size_t>(p - pending)};
-    used = first + slices;
-    uint32_t crc = 0;
-    if (s_.r_.has_crc) {
-      crc = base::crc32c({header, kChunkHeader});
-      for (size_t i = first; i < used; ++i)
-        crc = base::crc32c_extend(crc, {static_cast<uint8_t*>(list[i].iov_base), list[i].iov_len});
-    }
-    pending = p;
-    p = write_trailer(p, chunk_pad(payload), crc, s_.r_.has_crc);
-    ahead = slices_from;
+    p = write_chunk(p, payload, msn, ahead);
+    list[used - 1].iov_len =
+        static_cast<size_t>(p - static_cast<uint8_t*>(list[used - 1].iov_base));
     total += chunk_size(payload);
     payload_total += payload;
     ++msn;
   }
-  list[used++] = {pending, static_cast<size_t>(p - pending)};
+  if (total == 0) return send_contiguous(std::min<size_t>(from_.left(), kStackMax));
 
   msghdr m{};
   m.msg_iov = list.data();
   m.msg_iovlen = used;
-  const ssize_t n = base::sys.sendmsg(fd_, &m, flags_ | MSG_DONTWAIT);
+  const ssize_t n =
+      without_cancellation([&] { return base::sys.sendmsg(fd_, &m, flags_ | MSG_DONTWAIT); });
   if (n < 0) {
     on_refusal();
     return;
@@ -258,20 +244,10 @@ void UserStream::Sender::send_gathered(size_t allowed) {
     return;
   }
   s_.count_sent(msn - tx_.msn, payload_total);
+  s_.r_.sent.bytes_copied.add(payload_total);
   from_ = ahead;
   sent_ += payload_total;
   tx_.msn = msn;
-}
-
-// A chunk's payload half a page further on, in a lent block; where there is none, it stays where it
-// is.
-void* UserStream::Sender::move_copy(const iovec& payload, LentBlock& moved) {
-  uint8_t* block = moved.is_taken() ? nullptr : moved.take(s_.arena_);
-  if (block == nullptr) return payload.iov_base;
-  uint8_t* to = block + (reinterpret_cast<uintptr_t>(payload.iov_base) + kPage / 2) % kPage;
-  std::memcpy(to, payload.iov_base, payload.iov_len);
-  s_.r_.sent.bytes_copied.add(payload.iov_len);
-  return to;
 }
 
 // The credit was wrong about the kernel's memory: look again. A kernel that calls the socket
@@ -283,6 +259,7 @@ void UserStream::Sender::on_refusal() {
   if (!deadline_) deadline_ = deadline_of(fd_, SO_SNDTIMEO);
   if (base::now() >= *deadline_) return;
   error_ = was_refused_ && base::sys.poll(nullptr, 0, 1) < 0 ? errno : 0;
+  fd_.note_sleep();
   was_refused_ = true;
 }
 
@@ -338,15 +315,20 @@ int UserStream::flush_tail(int fd, bool may_wait) {
   const Time deadline = base::now() + kTailPatience;
   const uint8_t* data = arena_.block_data(tx_.tail_block);
   while (tx_.tail_beg < tx_.tail_end) {
-    const ssize_t n = base::sys.send(fd, data + tx_.tail_beg, tx_.tail_end - tx_.tail_beg,
-                                     MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t n = without_cancellation([&] {
+      return base::sys.send(fd, data + tx_.tail_beg, tx_.tail_end - tx_.tail_beg,
+                            MSG_DONTWAIT | MSG_NOSIGNAL);
+    });
     if (n > 0) {
       tx_.tail_beg += static_cast<uint32_t>(n);
       continue;
     }
     if (n < 0 && errno != EAGAIN && errno != EINTR) break;
     if (!may_wait) return EAGAIN;
-    if (wait_ready(fd, POLLOUT, deadline) == EAGAIN) return EAGAIN;
+    const int waited = wait_ready(fd, POLLOUT, deadline);
+    fd = still(fd);
+    if (fd < 0) return EBADF;
+    if (waited == EAGAIN) return EAGAIN;
   }
   arena_.free_block(tx_.tail_block);
   tx_.tail_block = Arena::kNoBlock;
@@ -354,9 +336,11 @@ int UserStream::flush_tail(int fd, bool may_wait) {
 }
 
 Io UserStream::send_now(int fd, std::span<const iovec> from, int flags) {
+  base::cancellation_point();
   const KeepErrno keep;
   constexpr int kKnown = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_EOR | MSG_CONFIRM;
-  if ((flags & ~kKnown) != 0) return Io::fail(EOPNOTSUPP);
+  if ((flags & ~kKnown) != 0)
+    return Io::fail(decide_before_writing(fd) != 0 ? EPROTOTYPE : EOPNOTSUPP);
   // Nothing to send: not even a start-up frame goes out, but the socket's errors are told.
   if (IoCursor(from).left() == 0) {
     if (is_state(StreamState::kPlain)) return Io::fail(EPROTOTYPE);
@@ -369,7 +353,10 @@ Io UserStream::send_now(int fd, std::span<const iovec> from, int flags) {
     return send_one_sided(fd, from, flags);
   Hold hold(*this, tx_.lease);
   if (const int e = hold.take(fd, Hold::kSend, flags); e != 0) return Io::fail(e);
-  if (is_state(StreamState::kFailed)) return broken_pipe(fd, flags);
+  if (is_turned()) [[unlikely]]
+    return send_turned(fd, from, flags);
+  if (tx_.error != 0) [[unlikely]]
+    return Io::fail(std::exchange(tx_.error, 0));
   if (!tx_.is_started) {
     if (const int e = start_sending(fd, flags); e != 0) return Io::fail(e);
   }
@@ -377,16 +364,21 @@ Io UserStream::send_now(int fd, std::span<const iovec> from, int flags) {
     if (const int e = flush_tail(fd, (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd)); e != 0)
       return Io::fail(e);
   }
-  if (r_.memory.state.load(std::memory_order_relaxed) == MemoryState::kOffered) notice_joining(fd);
-  if (writing_lane()) {
-    if (tx_.is_shut) return broken_pipe(fd, flags);
-    return send_beside_lane(fd, from, flags);
+  const Way way = r_.memory.sending.load(std::memory_order_relaxed);
+  if (way == Way::kMemory) {
+    // Nobody has left memory that this process has not mapped: the peer takes no FPDU.
+    if (segment_.load(std::memory_order_relaxed) == nullptr) return Io::fail(ECONNRESET);
+    return send_in_memory(fd, from, flags);
   }
+  if (way == Way::kWire && segment_.load(std::memory_order_relaxed) != nullptr)
+    return send_before_memory(fd, from, flags);
   return Sender(*this, fd, from, flags).run();
 }
 
-// The kernel's own EPIPE and SIGPIPE. REQUIRES: the sending side has been shut down.
+// The kernel's own EPIPE and SIGPIPE. REQUIRES: the sending side has been shut down, or another
+// thread is about to: an octet that nobody counted must not slip out before.
 Io UserStream::broken_pipe(int fd, int flags) {
+  base::sys.shutdown(fd, SHUT_WR);
   const ssize_t n = base::sys.send(fd, "", 1, flags);
   return Io::fail(n < 0 ? errno : EPIPE);
 }

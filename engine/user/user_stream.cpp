@@ -2,46 +2,68 @@
 #include "engine/user/user_stream.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <new>
+#include <utility>
 
 #include "base/process.h"
 #include "base/sys.h"
 #include "engine/user/hold.h"
+#include "engine/user/kernel_socket.h"
 #include "engine/user/message_record.h"
 
 namespace ddpsock::engine {
 namespace {
 
+// Who is killed on the way leaks a block, but frees none that is another's by then. So does who
+// cannot map one, of those that follow it.
 void free_blocks(Arena& arena, Record& r) {
-  if (r.rx.block != Arena::kNoBlock) arena.free_block(r.rx.block);
-  if (r.tx.tail_block != Arena::kNoBlock) arena.free_block(r.tx.tail_block);
-  r.rx.block = Arena::kNoBlock;
-  r.tx.tail_block = Arena::kNoBlock;
-  for (uint32_t& block : r.rx.residue_blocks) {
-    if (block != Arena::kNoBlock) arena.free_block(block);
-    block = Arena::kNoBlock;
+  const auto free = [&arena](uint32_t& block) {
+    if (const uint32_t b = std::exchange(block, Arena::kNoBlock); b != Arena::kNoBlock)
+      arena.free_block(b);
+  };
+  free(r.rx.block);
+  free(r.tx.tail_block);
+  while (r.rx.residue_block != Arena::kNoBlock) {
+    const uint32_t block = r.rx.residue_block;
+    const uint8_t* data = arena.block_data(block);
+    if (data == nullptr) break;
+    std::memcpy(&r.rx.residue_block, data, sizeof block);  // names the next
+    arena.free_block(block);
   }
-  for (uint32_t& block : r.rx.pool_blocks) {
-    if (block != Arena::kNoBlock) arena.free_block(block);
-    block = Arena::kNoBlock;
-  }
+  for (uint32_t& block : r.rx.pool_blocks) free(block);
 }
 
 }  // namespace
 
 Io UserStream::shutdown(int fd, int how) {
   if (how != SHUT_RD) {
+    // A peer that waits for our Reply gets it before the end.
+    if (decide_before_writing(fd) == 0 && r_.role == Role::kResponder && is_awaited() &&
+        !tx_.is_started)
+      await_start_frame(fd, false, kNever);
     // The FIN falls between FPDUs: a send that is at work ends first. One that sleeps for want of
     // room has not begun its FPDU, and is woken by this as TCP would.
     Hold hold(*this, tx_.lease);
     if (hold.take(fd, Hold::kSend, MSG_DONTWAIT) == 0) {
-      if (tx_.tail_block != Arena::kNoBlock) flush_tail(fd, true);
+      if (tx_.tail_block != Arena::kNoBlock) {
+        flush_tail(fd, true);
+        if ((fd = still(fd)) < 0) return Io::fail(EBADF);
+      }
+      // Who goes on reading says what it is: the peer may pass the connection on. Not a responder
+      // to one that has ended: nobody may be there to read it.
+      if (how == SHUT_WR && !tx_.is_started && is_state(StreamState::kStarting) &&
+          (r_.role == Role::kInitiator || !is_ready_now(fd, POLLRDHUP)))
+        send_start_frame(fd, MSG_NOSIGNAL | MSG_DONTWAIT);
       if (OneSided* q = queue_pair(); q != nullptr) q->flush();
     }
+    note_end_in_memory();
+    if (r_.memory.sending == Way::kMemory) close_for_sending();
     if (base::sys.shutdown(fd, how) != 0) return Io::fail(errno);
     tx_.is_shut = true;
     return Io::ok(0);
@@ -62,24 +84,45 @@ void UserStream::set_receive_low_water(int bytes) {
 }
 
 void UserStream::release(int fd) {
+  // What was closed unseen may be another's by now.
+  const bool needs_socket = tx_.tail_block != Arena::kNoBlock || segment_.load() != nullptr;
+  if (needs_socket && fd >= 0 && !is_my_cookie(fd)) fd = -1;
   if (tx_.tail_block != Arena::kNoBlock) {
     Hold hold(*this, tx_.lease);
     if (hold.take(fd, Hold::kSend, MSG_DONTWAIT) == 0 && tx_.tail_block != Arena::kNoBlock)
       flush_tail(fd, true);
   }
   const bool is_last = arena_.release_record(&r_);
+  if (is_last && fd >= 0) take_unread_words(fd);
   drop_memory(fd, is_last);
   if (!is_last) return;
   r_.is_dying.store(true);
   finish_release();
 }
 
+// What lies unread and is none of the stream's bytes (the peer's start-up frame, messages of the
+// way back to plain TCP) must not make the kernel reset a connection that the program has read to
+// the end. Whoever asks whether there is anything to receive takes such words first, and answers
+// them; what it says of the rest is of no interest here. REQUIRES: this is the last holder.
+void UserStream::take_unread_words(int fd) {
+  if (is_state(StreamState::kFailed) || is_in_memory()) return;
+  const bool is_unused = r_.role == Role::kInitiator && !tx_.is_started;
+  const KeepErrno keep;
+  if (!is_unused && bytes_queued(fd) > 0 && is_my_cookie(fd)) is_recv_ready(fd);
+}
+
 // Frees the record once nobody is inside a call: close() may come while another thread sleeps in
 // recv(), and then that thread does this when it wakes.
 void UserStream::finish_release() {
   if (!r_.is_dying.load()) return;
-  if (rx_.lease.try_acquire() != base::Lease::Outcome::kAcquired) return;
-  if (tx_.lease.try_acquire() != base::Lease::Outcome::kAcquired) {
+  // A relative may have died in a call.
+  const auto is_mine = [](base::Lease& lease) {
+    const auto outcome = lease.try_take_over();
+    return outcome == base::Lease::Outcome::kAcquired ||
+           outcome == base::Lease::Outcome::kInherited;
+  };
+  if (!is_mine(rx_.lease)) return;
+  if (!is_mine(tx_.lease)) {
     rx_.lease.release();
     return;
   }
@@ -108,17 +151,10 @@ StreamStatus UserStream::status() const {
 
 namespace {
 
-uint64_t cookie_of(int fd) {
-  const int saved = errno;
-  uint64_t cookie = 0;
-  socklen_t size = sizeof cookie;
-  if (base::sys.getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) != 0) cookie = 0;
-  errno = saved;
-  return cookie;
-}
-
 class UserStreamEngine final : public StreamEngine {
  public:
+  void set_naming(Naming naming) override { engine::set_naming(naming); }
+
   void note_edges() override { ReadingHabit::note_edges(); }
 
   Result<Stream*> open(int fd, const StreamAttr& attr) override {
@@ -128,15 +164,17 @@ class UserStreamEngine final : public StreamEngine {
     if (place == nullptr) return fail_errno(ENFILE);
     auto* record = new (place) Record(attr);
     publish_plain(*arena);
+    Stream* stream = view(*arena, *record);
+    if (stream == nullptr) return fail_errno(ENFILE);
     record->opened_as = fd;
     record->note_addresses(fd);
     record->cookie = cookie_of(fd);
-    return view(*arena, *record);
+    return stream;
   }
 
   bool is_available() override {
     Arena* arena = Arena::get();
-    return arena != nullptr && prepare(*arena);
+    return arena != nullptr && prepare(*arena) && arena->has_room();
   }
 
   int handover_fd() const override {
@@ -204,22 +242,33 @@ class UserStreamEngine final : public StreamEngine {
     arena.set_collector([](Arena& a, void* record) {
       if (!is_message_record(record)) free_blocks(a, *static_cast<Record*>(record));
     });
-    if (views_.load(std::memory_order_acquire) != nullptr) return true;
-    const size_t size = arena.record_count() * sizeof(UserStream);
-    void* p = mmap(nullptr, size, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) return false;
-    UserStream* none = nullptr;
-    if (!views_.compare_exchange_strong(none, static_cast<UserStream*>(p))) munmap(p, size);
-    return true;
+    return views(0) != nullptr;
   }
-  // Made anew each time a record comes into use; a view has no state of its own.
+  // As many at a time as there are records in a group. nullptr: no address space.
+  UserStream* views(uint32_t group) {
+    UserStream* known = views_[group].load(std::memory_order_acquire);
+    if (known != nullptr) return known;
+    constexpr size_t kSize = Arena::kGroupRecords * sizeof(UserStream);
+    void* p = mmap(nullptr, kSize, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) return nullptr;
+    if (views_[group].compare_exchange_strong(known, static_cast<UserStream*>(p)))
+      return static_cast<UserStream*>(p);
+    munmap(p, kSize);
+    return known;
+  }
+  // Made anew each time a record comes into use; a view has no state of its own. nullptr: there is
+  // no memory for it, and the record is given up.
   Stream* view(Arena& arena, Record& record) {
-    return new (views_.load(std::memory_order_acquire) + arena.index_of(&record))
-        UserStream(arena, record);
+    const uint32_t index = arena.index_of(&record);
+    UserStream* group = views(index / Arena::kGroupRecords);
+    if (group != nullptr)
+      return new (group + index % Arena::kGroupRecords) UserStream(arena, record);
+    if (arena.release_record(&record)) arena.finish_release(&record);
+    return nullptr;
   }
 
-  std::atomic<UserStream*> views_{nullptr};
+  std::array<std::atomic<UserStream*>, Arena::kRecordGroups> views_{};
   std::atomic<uint32_t> plain_count_{0}, plain_generation_{0};
   std::atomic<const char*> plain_reason_{""};
   std::atomic<bool> is_plain_news_{false};

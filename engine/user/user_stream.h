@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The byte stream of the user engine: one process's view of a record in the arena, which has all
 // the state and is shared with every process that holds the socket. Each direction has a lease and
-// is touched only under it. Files: rx.cpp receives, tx.cpp sends, scan.cpp looks without taking,
-// start.cpp is MPA start-up, failure.cpp ends a connection, user_stream.cpp is the object's life.
+// is touched only under it. Files: user_stream.cpp is the object's life, identity.cpp says whether
+// a number is still its socket's, start.cpp is MPA start-up, rx.cpp receives, tx.cpp sends,
+// scan.cpp looks without taking, failure.cpp ends a connection; raw.cpp, departure.cpp and
+// turning.cpp are the way back to plain TCP; memory.cpp brings the bytes into shared memory,
+// memory_tx.cpp and memory_rx.cpp send and receive there, leaving.cpp brings them back or ends
+// them; one_sided.cpp and one_sided_rx.cpp share the connection with a queue pair.
 #ifndef DDPSOCK_ENGINE_USER_USER_STREAM_H_
 #define DDPSOCK_ENGINE_USER_USER_STREAM_H_
 
@@ -13,6 +17,7 @@
 #include "engine/stream.h"
 #include "engine/user/arena.h"
 #include "engine/user/chunk.h"
+#include "engine/user/chunk_reader.h"
 #include "engine/user/io_cursor.h"
 #include "engine/user/reading_habit.h"
 #include "engine/user/record.h"
@@ -22,8 +27,17 @@
 
 namespace ddpsock::engine {
 
+class Hold;
+class Patience;
+struct RawMessage;
+
+// identity.cpp. SO_COOKIE, 0 if the kernel does not say. errno is kept.
+uint64_t cookie_of(int fd);
+void set_naming(StreamEngine::Naming names);
+
 class UserStream final : public Stream {
  public:
+  // The record's cookie has just been compared, or read.
   UserStream(Arena& arena, Record& record)
       : arena_(arena), r_(record), rx_(record.rx), tx_(record.tx) {}
 
@@ -39,6 +53,8 @@ class UserStream final : public Stream {
   void set_receive_low_water(int bytes) override;
   Io on_connected(int fd, bool wait) override;
   void release(int fd) override;
+  void before_exit(int fd) override;
+  void await_calls() override;
   Glance glance() const override;
   void let_bells_lie(uint32_t thread) override {
     lazy_thread_.store(thread, std::memory_order_relaxed);
@@ -46,6 +62,9 @@ class UserStream final : public Stream {
   }
   void settle(int fd) override;
   void leave_memory(int fd) override;
+  PlainReturn return_to_plain(int fd) override;
+  int judge_error(int error) override;
+  void note_linger(bool is_resetting) override;
   bool set_push_option(int name, int value) override;
   bool get_push_option(int name, int& value) override;
   StreamStatus status() const override;
@@ -59,13 +78,46 @@ class UserStream final : public Stream {
 
  private:
   friend class Hold;
-  Io send_now(int fd, std::span<const iovec> from, int flags);
-  Io recv_now(int fd, std::span<const iovec> to, int flags);
-  static Io count_error(Counters& direction, Io io);
-  class LaneSender;
+  friend class Descriptor;
+  class Departure;
   class Receiver;
   class Scan;
   class Sender;
+
+  // user_stream.cpp
+  static Io count_error(Counters& direction, Io io);
+  void take_unread_words(int fd);
+  void finish_release();
+
+  // identity.cpp. `fd`, or -1 if it is another's by now. For after a sleep: the direction that the
+  // caller holds is no longer `is_asleep`.
+  int still(int fd) {
+    base::note_wake();
+    return still_named(fd);
+  }
+  // The same, once the sleep has been noted.
+  int still_named(int fd);
+  bool is_my_cookie(int fd) const;
+  bool is_same_socket(int fd) const override { return is_my_cookie(fd); }
+
+  // rx.cpp
+  Io recv_now(int fd, std::span<const iovec> to, int flags);
+  Io recv_stages(int fd, IoCursor& cursor, int flags);
+  void note_fpdu_read();
+
+  // tx.cpp
+  Io send_now(int fd, std::span<const iovec> from, int flags);
+  Io broken_pipe(int fd, int flags);
+  Io sent_or_error(size_t sent, int error);
+  int flush_tail(int fd, bool may_wait);
+
+  // scan.cpp
+  Io peek(int fd, std::span<const iovec> to, int flags);
+  Io readable_on_wire(int fd);
+  size_t look_behind_border(IoCursor& to, bool is_truncating);
+  size_t bytes_behind_border();
+  bool is_border(uint32_t msn);
+  bool is_residue_next(int fd);
 
   // start.cpp. 0 when FPDUs may flow in that direction, an errno value otherwise; EPROTOTYPE when
   // the connection turned out to be plain, kEndOfStream when the peer closed before it began.
@@ -73,14 +125,20 @@ class UserStream final : public Stream {
   int prepare_to_send(int fd, int flags);
   int start_sending(int fd, int flags);
   int start_receiving(int fd, int flags);
-  int await_start_frame(int fd);
+  int decide_before_writing(int fd);
+  int decide(int fd, Peer verdict);
+  static mpa::Sniff judge_first(Bytes seen);
+  int await_start_frame(int fd, bool may_wait, Time patience);
+  void answer(int fd);
   int receive_start_frame(int fd, int flags);
-  ssize_t look_at_start(int fd, MutBytes out, int flags);
+  ssize_t look_at_start(int& fd, MutBytes out, int flags);
   int accept_start_frame(int fd, mpa::StartupView view);
   int reject(int fd, const char* why);
   bool buffer_start_bytes(int fd, size_t n);
   void free_received();
-  int send_start_frame(int fd, int flags, bool is_rejected = false);
+  // kHurried: nothing can go on before the peer's.
+  enum class Frame : uint8_t { kUsual, kRejected, kHurried };
+  int send_start_frame(int fd, int flags, Frame kind = Frame::kUsual);
   int sniff(int fd, int flags);
   void note_started();
 
@@ -92,14 +150,42 @@ class UserStream final : public Stream {
   // An FPDU that is not stream data. 0: it meant nothing here.
   int take_control(int fd, Bytes fpdu);
   int refuse_control(int fd, Bytes fpdu);
-  bool is_stream_segment(const uint8_t* p) const;
   void send_terminate(int fd, rdmap::TermCode code, Bytes segment);
   void end_connection(int fd, const char* why);
 
+  // raw.cpp: the messages by which a connection returns to plain TCP.
+  bool speaks_raw() const { return (r_.peer_features & DDPSOCK_FEATURE_RAW) != 0; }
+  bool is_raw_message(const uint8_t* fpdu) const;
+  int take_raw_message(int fd, Bytes ulpdu);
+  void keep_error(int error);
+  Io end_of_stream();
+  Io end_turned(size_t got, Io io);
+  void answer_raw(int fd, const RawMessage& question);
+  int take_mark(int fd, uint32_t repeated);
+  int send_mark(int fd, Bytes repeated);
+  int send_raw_message(int fd, uint32_t kind, uint32_t number, Bytes body, Bytes behind);
+  bool has_all_been_seen(uint32_t msn_seen) const;
+  void note_turning();
+  bool become_plain(int fd);
+
+  // departure.cpp: the side that asks.
+  PlainReturn start_for_departure(int fd);
+  bool try_to_hold(Hold& hold, int fd);
+
+  // turning.cpp: calls while one direction is plain. REQUIRES: the lease of the direction.
+  bool is_turned() const { return r_.state.load(std::memory_order_acquire) > StreamState::kOpen; }
+  Io send_turned(int fd, std::span<const iovec> from, int flags);
+  Io recv_turned(int fd, IoCursor& to, int flags, size_t got, Patience& patience);
+  Io peek_turned(int fd, std::span<const iovec> to, int flags);
+  int await_again(int& fd, int flags, Patience& patience);
+  bool pass_over_repeated(int& fd, int flags, Patience& patience, Io& io);
+  bool pass_over_what_is_there(int fd, Io& io);
+  Io readable_turned(int fd);
+  bool is_recv_ready_turned(int fd);
+
   // memory.cpp. What this process has mapped, once both ends have joined; nothing otherwise.
-  std::optional<shm::LaneReader> reading_lane();
-  shm::LaneReader reading_lane_of(shm::Segment* segment);
-  std::optional<shm::LaneWriter> writing_lane();
+  class InLane;
+  class OutLane;
   void offer_memory(stream::Hello& hello);
   void note_invitation(const stream::Hello& hello);
   int try_to_join(int fd);
@@ -110,16 +196,80 @@ class UserStream final : public Stream {
   void on_joined(int fd);
   void drop_memory(int fd, bool is_last);
   void drop_descriptor();
-  int empty_lane(int fd);
-  MemoryState left_state() const;
-  void break_memory();
   bool is_joined() const {
     return r_.memory.state.load(std::memory_order_acquire) == MemoryState::kJoined;
   }
-  size_t residue_before(uint32_t next_fpdu) const;
-  shm::LaneReader::Bytes residue_at(size_t skip, size_t most);
-  bool has_residue() const { return rx_.residue_beg < rx_.residue_end; }
-  bool was_read_to_end();
+  bool may_send_in_memory(int fd);
+  void begin_sending_in_memory(int fd);
+  Io send_before_memory(int fd, std::span<const iovec> from, int flags);
+  bool is_at_memory();
+  bool is_near_memory() const {
+    const bool may_be = segment_.load(std::memory_order_relaxed) != nullptr || has_residue();
+    return may_be && is_wire_near_memory();
+  }
+  bool is_wire_near_memory() const;
+  void begin_receiving_in_memory();
+  // While FPDUs are sent that come before what is in memory.
+  class FpdusUnderWay {
+   public:
+    FpdusUnderWay(UserStream& stream, shm::Segment& segment) : s_(stream), segment_(segment) {}
+    ~FpdusUnderWay();
+    FpdusUnderWay(const FpdusUnderWay&) = delete;
+
+   private:
+    UserStream& s_;
+    shm::Segment& segment_;
+  };
+
+  // memory_tx.cpp
+  class MemorySender;
+  Io send_in_memory(int fd, std::span<const iovec> from, int flags);
+  Io send_on_wire(int fd, IoCursor& rest, int flags);
+  bool may_send_in_vain(int error, size_t published);
+
+  // memory_rx.cpp
+  class MemoryReceiver;
+  size_t look_into_memory(IoCursor& to, bool is_truncating);
+  Io peek_in_memory(int fd, std::span<const iovec> to, int flags);
+  bool is_ready_in_memory(int fd);
+  size_t bytes_in_memory();
+  bool is_next_in_memory(int fd);
+  bool has_bytes_left(int fd);
+  void note_end_in_memory();
+
+  // leaving.cpp
+  bool take_counted_octets(int fd, uint64_t stays, Duration patience);
+  void wake_peers_writer();
+  void end_in_memory(int fd);
+  void end_receiving(int fd);
+  void fail_in_memory();
+  void close_for_sending();
+  bool is_reset_in_vain(size_t since) const;
+  void leave_as_writer(int fd);
+  bool close_lanes(int fd);
+  void await_writer();
+  bool has_left_a_sleeper();
+  int go_on_beyond_memory();
+  bool is_beyond_reach() const {
+    return r_.memory.receiving.load(std::memory_order_relaxed) == Way::kMemory &&
+           segment_.load(std::memory_order_relaxed) == nullptr;
+  }
+  int empty_lane(int fd);
+  MemoryState left_state() const;
+  bool is_in_memory() const {
+    const shm::Segment* segment = segment_.load(std::memory_order_acquire);
+    return segment != nullptr && segment->has_moved() &&
+           (r_.memory.receiving != Way::kWireAgain || r_.memory.sending != Way::kWireAgain);
+  }
+  bool has_residue() const { return rx_.residue_size > 0 || rx_.residue_octets > 0; }
+  // Its turn has come.
+  bool is_at_residue() const {
+    return has_residue() && rx_.msn == rx_.residue_fpdu && rx_.left == 0 && rx_.mo == 0;
+  }
+  Bytes residue_at(size_t skip, size_t most);
+  void take_residue(size_t n);
+  bool is_residue_mapped();
+  bool take_residue_octets(int fd);
 
   // one_sided.cpp. nullptr: this process has no queue pair.
   OneSided* queue_pair() const;
@@ -143,9 +293,9 @@ class UserStream final : public Stream {
     Drain end;
     int error;  // kLost, kFailed: an errno value
   };
-  Drained drain(int fd);
+  Drained drain(int fd, std::optional<size_t>& most);
   Drained judge_silence(int fd);
-  Drained drain_and_take_in(int fd);
+  Drained drain_and_take_in(int fd, std::optional<size_t>& most);
   Drain take_fpdus(int fd, uint32_t end, uint32_t& taken, int& error);
   bool begin_draining(int fd);
   bool pool_residue();
@@ -156,30 +306,22 @@ class UserStream final : public Stream {
   int free_window(int fd);
   void drop_pool();
   Io recv_one_sided(int fd, std::span<const iovec> to, int flags);
-  Io recv_drained(int fd, IoCursor& to, int flags, size_t& got, bool& is_foreign);
+  Io recv_drained(int fd, IoCursor& to, int flags, size_t& got, bool& is_foreign,
+                  Patience& patience);
+  int await_more(int& fd, int flags, Patience& patience);
   size_t readable_one_sided(int fd);
   bool is_recv_ready_one_sided(int fd);
 
-  Io send_beside_lane(int fd, std::span<const iovec> from, int flags);
-  struct LaneSight {
-    size_t room = 0, seen = 0;
-    int error = 0;
-    bool has_ended = false;
-  };
-  LaneSight look_into_lane(int fd, std::span<const iovec> to, bool is_truncating);
-  Io peek_beside_lane(int fd, std::span<const iovec> to, int flags);
-  bool is_ready_beside_lane(int fd);
-  size_t bytes_beside_wire();
-  bool has_bytes_left();
-  Io peek(int fd, std::span<const iovec> to, int flags);
-  Io broken_pipe(int fd, int flags);
-  int flush_tail(int fd, bool may_wait);
-  void finish_release();
-
+  // Does FPDUs' way begin only with the peer's frame?
+  bool is_awaited() const { return r_.is_strict || r_.peer == Peer::kRequired; }
   bool is_state(StreamState s) const { return r_.state.load(std::memory_order_acquire) == s; }
   void count_crc() { r_.received.crcs_checked.add(1); }
-  void count_received(uint32_t payload) {
-    r_.received.bytes.add(payload);
+  ChunkReader reader() const { return {rx_.msn, rx_.mo, r_.has_crc, speaks_raw()}; }
+  // Behind an FPDU of the stream.
+  void advance(const Fpdu& fpdu) {
+    rx_.msn = fpdu.msn;
+    rx_.mo = fpdu.mo;
+    r_.received.bytes.add(fpdu.payload);
     r_.received.fpdus.add(1);
   }
   void count_sent(uint32_t chunks, size_t payload) {

@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +13,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+
+#include "base/kernel_call.h"
 
 namespace ddpsock::shim_tests {
 namespace {
@@ -29,31 +30,32 @@ uint32_t raw_epoll_wait(int epoll_fd, int milliseconds) {
   epoll_event event{};
   long count = 0;
   do {
-    count = syscall(SYS_epoll_pwait, epoll_fd, &event, 1, milliseconds, nullptr, 0);
+    count = base::kernel_call(SYS_epoll_pwait, epoll_fd, &event, 1, milliseconds, nullptr, 0);
   } while (count < 0 && errno == EINTR);
   return count > 0 ? event.events : 0;
 }
 
 [[noreturn]] void raw_exit() {
-  syscall(SYS_exit_group, 0);
+  base::kernel_call(SYS_exit_group, 0);
   abort();
 }
 
 [[noreturn]] void serve_waits(int channel) {
   for (;;) {
     WaitOrder order{};
-    if (syscall(SYS_read, channel, &order, sizeof order) != sizeof order) raw_exit();
+    if (base::kernel_call(SYS_read, channel, &order, sizeof order) != sizeof order) raw_exit();
     const uint32_t events = raw_epoll_wait(order.epoll_fd, order.milliseconds);
-    syscall(SYS_write, channel, &events, sizeof events);
+    base::kernel_call(SYS_write, channel, &events, sizeof events);
   }
 }
 
 int raw_socket() {
-  const int fd = static_cast<int>(syscall(SYS_socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int fd =
+      static_cast<int>(base::kernel_call(SYS_socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int small = 4096, yes = 1;
-  syscall(SYS_setsockopt, fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
-  syscall(SYS_setsockopt, fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
-  syscall(SYS_setsockopt, fd, IPPROTO_TCP, 1 /* TCP_NODELAY */, &yes, sizeof yes);
+  base::kernel_call(SYS_setsockopt, fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+  base::kernel_call(SYS_setsockopt, fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+  base::kernel_call(SYS_setsockopt, fd, IPPROTO_TCP, 1 /* TCP_NODELAY */, &yes, sizeof yes);
   return fd;
 }
 
@@ -73,18 +75,18 @@ class Forwarder {
  private:
   void take() {
     const size_t room = random_size(random_, 1, std::min(largest_, buffer_.size()));
-    const long got = syscall(SYS_read, from_, buffer_.data(), room);
+    const long got = base::kernel_call(SYS_read, from_, buffer_.data(), room);
     at_ = 0;
     held_ = got > 0 ? static_cast<size_t>(got) : 0;
     if (got > 0) return;
-    syscall(SYS_shutdown, to_, SHUT_WR);
+    base::kernel_call(SYS_shutdown, to_, SHUT_WR);
     is_done_ = true;
   }
   void give() {
     const size_t most = std::min(held_ - at_, static_cast<size_t>(allowed_));
     const size_t piece = random_size(random_, 1, most);
     const long sent =
-        syscall(SYS_sendto, to_, buffer_.data() + at_, piece, MSG_NOSIGNAL, nullptr, 0);
+        base::kernel_call(SYS_sendto, to_, buffer_.data() + at_, piece, MSG_NOSIGNAL, nullptr, 0);
     if (sent < 0) raw_exit();
     at_ += static_cast<size_t>(sent);
     allowed_ -= sent;
@@ -101,21 +103,21 @@ class Forwarder {
 
 void obey(int channel, Forwarder& way) {
   int64_t allowed = 0;
-  if (syscall(SYS_read, channel, &allowed, sizeof allowed) != sizeof allowed) raw_exit();
+  if (base::kernel_call(SYS_read, channel, &allowed, sizeof allowed) != sizeof allowed) raw_exit();
   way.allow(allowed);
-  syscall(SYS_write, channel, "k", 1);
+  base::kernel_call(SYS_write, channel, "k", 1);
 }
 
 [[noreturn]] void serve_relay(int listener, int channel, const sockaddr_in& target, uint32_t seed,
                               size_t largest_piece) {
-  const int near = static_cast<int>(syscall(SYS_accept4, listener, nullptr, nullptr, 0));
+  const int near = static_cast<int>(base::kernel_call(SYS_accept4, listener, nullptr, nullptr, 0));
   const int far = raw_socket();
-  if (near < 0 || syscall(SYS_connect, far, &target, sizeof target) != 0) raw_exit();
+  if (near < 0 || base::kernel_call(SYS_connect, far, &target, sizeof target) != 0) raw_exit();
   std::array<Forwarder, 2> ways{Forwarder(near, far, seed, largest_piece),
                                 Forwarder(far, near, seed + 1, largest_piece)};
   while (!ways[0].is_done() || !ways[1].is_done()) {
     std::array<pollfd, 3> wanted{ways[0].wanted(), ways[1].wanted(), pollfd{channel, POLLIN, 0}};
-    syscall(SYS_ppoll, wanted.data(), wanted.size(), nullptr, nullptr, 0);
+    base::kernel_call(SYS_ppoll, wanted.data(), wanted.size(), nullptr, nullptr, 0);
     if (wanted[2].revents != 0) {
       obey(channel, ways[0]);
       continue;
@@ -136,21 +138,24 @@ void reap(pid_t pid) {
 short kernel_poll(int fd, short events, int milliseconds) {
   pollfd one{fd, events, 0};
   timespec time{milliseconds / 1000, (milliseconds % 1000) * 1'000'000L};
-  return syscall(SYS_ppoll, &one, 1, &time, nullptr, 0) > 0 ? one.revents : short{0};
+  return base::kernel_call(SYS_ppoll, &one, 1, &time, nullptr, 0) > 0 ? one.revents : short{0};
 }
 
-KernelEpoll::KernelEpoll() : fd_(static_cast<int>(syscall(SYS_epoll_create1, EPOLL_CLOEXEC))) {}
+KernelEpoll::KernelEpoll()
+    : fd_(static_cast<int>(base::kernel_call(SYS_epoll_create1, EPOLL_CLOEXEC))) {}
 
 void KernelEpoll::add(int fd, uint32_t events) {
   epoll_event event{};
   event.events = events;
-  EXPECT_EQ(syscall(SYS_epoll_ctl, get(), EPOLL_CTL_ADD, fd, &event), 0) << strerror(errno);
+  EXPECT_EQ(base::kernel_call(SYS_epoll_ctl, get(), EPOLL_CTL_ADD, fd, &event), 0)
+      << strerror(errno);
 }
 
 void KernelEpoll::modify(int fd, uint32_t events) {
   epoll_event event{};
   event.events = events;
-  EXPECT_EQ(syscall(SYS_epoll_ctl, get(), EPOLL_CTL_MOD, fd, &event), 0) << strerror(errno);
+  EXPECT_EQ(base::kernel_call(SYS_epoll_ctl, get(), EPOLL_CTL_MOD, fd, &event), 0)
+      << strerror(errno);
 }
 
 uint32_t KernelEpoll::wait(int milliseconds) const {
@@ -164,8 +169,8 @@ KernelWatcher::KernelWatcher(const std::vector<int>& not_held) {
   pid_ = fork();
   if (pid_ == 0) {
     alarm(kProcessSeconds);
-    syscall(SYS_close, ends[0]);
-    for (const int fd : not_held) syscall(SYS_close, fd);
+    base::kernel_call(SYS_close, ends[0]);
+    for (const int fd : not_held) base::kernel_call(SYS_close, fd);
     serve_waits(ends[1]);
   }
   ::close(ends[1]);
@@ -191,14 +196,15 @@ Relay::Relay(const sockaddr_in& target, uint32_t seed, size_t largest_piece) {
   address_.sin_family = AF_INET;
   address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof address_;
-  EXPECT_EQ(syscall(SYS_bind, listener.get(), &address_, length), 0) << strerror(errno);
-  EXPECT_EQ(syscall(SYS_listen, listener.get(), 1), 0) << strerror(errno);
-  EXPECT_EQ(syscall(SYS_getsockname, listener.get(), &address_, &length), 0) << strerror(errno);
+  EXPECT_EQ(base::kernel_call(SYS_bind, listener.get(), &address_, length), 0) << strerror(errno);
+  EXPECT_EQ(base::kernel_call(SYS_listen, listener.get(), 1), 0) << strerror(errno);
+  EXPECT_EQ(base::kernel_call(SYS_getsockname, listener.get(), &address_, &length), 0)
+      << strerror(errno);
   fflush(nullptr);
   pid_ = fork();
   if (pid_ == 0) {
     alarm(kProcessSeconds);
-    syscall(SYS_close, ends[0]);
+    base::kernel_call(SYS_close, ends[0]);
     serve_relay(listener.get(), ends[1], target, seed, largest_piece);
   }
   ::close(ends[1]);

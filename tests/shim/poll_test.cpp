@@ -161,8 +161,20 @@ TEST_P(PollCalls, IsWokenByData) {
 
 TEST_P(PollCalls, WritableUntilFull) {
   EXPECT_EQ(wait(client_, POLLIN | POLLOUT, 0), POLLOUT);
-  const size_t filled = fill_until_refused(client_, 5);
-  EXPECT_EQ(wait(client_, POLLOUT, 0), 0);
+  size_t filled = fill_until_refused(client_, 5);
+  // The library's thread may be behind with draining the peer, and makes room after the refusal, as
+  // a peer that reads does. So much holds then: what is called writable takes something, and that
+  // comes to an end. In shared memory filler that is acknowledged may be called writable.
+  int writable = 0;
+  const bool may_be_early = column() == Column::kOneSided || column() == Column::kShm;
+  while ((writable = wait(client_, POLLOUT, 0)) == POLLOUT && may_be_early) {
+    const size_t before = filled;
+    filled = fill_until_refused(client_, 5, 16 * 1024, before);
+    if (column() == Column::kOneSided) {
+      ASSERT_GT(filled, before);
+    }
+  }
+  EXPECT_EQ(writable, 0);
   std::jthread reader(
       [&] { EXPECT_TRUE(is_same(recv_exactly(server_, filled), pattern(filled, 5))); });
   EXPECT_EQ(wait(client_, POLLOUT, 5000), POLLOUT);

@@ -298,7 +298,9 @@ TEST_F(Readiness, ResetShows) {
   send_next(100);
   await_queued(server_, 100);
   pair_.server.close();
-  EXPECT_EQ(kernel_poll(client_, POLLIN | POLLOUT, kSoon) & (POLLERR | POLLHUP), POLLERR | POLLHUP);
+  // Not at once where another thread is in a call on the socket, or the library's has a duplicate.
+  EXPECT_NE(kernel_poll(client_, POLLIN, kSoon), 0);
+  EXPECT_EQ(kernel_poll(client_, POLLIN | POLLOUT, 0) & (POLLERR | POLLHUP), POLLERR | POLLHUP);
 }
 
 class ReadinessOfWrites : public Readiness, public testing::WithParamInterface<int> {
@@ -316,8 +318,16 @@ TEST_P(ReadinessOfWrites, EdgeAfterThePeerDrained) {
   epoll.add(client_, EPOLLOUT | EPOLLET);
   EXPECT_TRUE(epoll.wait(0) & EPOLLOUT);
   for (uint32_t round = 1; round <= 5; ++round) {
-    const size_t filled = fill_until_refused(client_, round, GetParam() == 0 ? 16'384 : 1'000);
-    EXPECT_EQ(kernel_poll(client_, POLLOUT, 0), 0);
+    // Acknowledgements that are still to come, delayed up to 40 ms, make room, which a send finds;
+    // in shared memory it does not, if they are the filler's.
+    size_t filled = 0, before = 0;
+    do {
+      before = filled;
+      filled = fill_until_refused(client_, round, GetParam() == 0 ? 16'384 : 1'000, before);
+      if (column() != Column::kShm || before == 0) {
+        ASSERT_GT(filled, before) << "round " << round;
+      }
+    } while (kernel_poll(client_, POLLOUT, 0) || epoll.wait(0));
     size_t drained = 0;
     std::string got;
     while (drained < filled && kernel_poll(server_, POLLIN, kSoon)) {

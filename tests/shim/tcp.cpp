@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <sys/ioctl.h>
-#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "base/kernel_call.h"
 #include "ddpsock/ddpsock.h"
 
 namespace ddpsock::shim_tests {
@@ -30,8 +30,8 @@ void fail_errno(const char* call) {
 // The raw twins make sockets of which a preloaded library learns nothing: a peer without it.
 int open_socket(bool is_raw, int type_flags) {
   const int type = SOCK_STREAM | SOCK_CLOEXEC | type_flags;
-  const int fd =
-      is_raw ? static_cast<int>(syscall(SYS_socket, AF_INET, type, 0)) : socket(AF_INET, type, 0);
+  const int fd = is_raw ? static_cast<int>(base::kernel_call(SYS_socket, AF_INET, type, 0))
+                        : socket(AF_INET, type, 0);
   if (fd < 0) fail_errno("socket");
   return fd;
 }
@@ -84,10 +84,11 @@ Listener listen_loopback(int backlog, int type_flags) {
   result.address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof result.address;
   auto* address = reinterpret_cast<sockaddr*>(&result.address);
-  if ((is_raw ? syscall(SYS_bind, fd, address, length) : bind(fd, address, length)) != 0)
+  if ((is_raw ? base::kernel_call(SYS_bind, fd, address, length) : bind(fd, address, length)) != 0)
     fail_errno("bind");
   if (getsockname(fd, address, &length) != 0) fail_errno("getsockname");
-  if ((is_raw ? syscall(SYS_listen, fd, backlog) : listen(fd, backlog)) != 0) fail_errno("listen");
+  if ((is_raw ? base::kernel_call(SYS_listen, fd, backlog) : listen(fd, backlog)) != 0)
+    fail_errno("listen");
   return result;
 }
 
@@ -106,7 +107,7 @@ void begin_one_sided(int fd) {
 int connect_to(int fd, const sockaddr_in& address) {
   const auto* where = reinterpret_cast<const sockaddr*>(&address);
   if (column() == Column::kRawClient)
-    return static_cast<int>(syscall(SYS_connect, fd, where, sizeof address));
+    return static_cast<int>(base::kernel_call(SYS_connect, fd, where, sizeof address));
   const int result = connect(fd, where, sizeof address);
   if (result == 0) begin_one_sided(fd);
   return result;
@@ -120,7 +121,8 @@ Fd dial(const sockaddr_in& address) {
 
 Fd accept_one(int listener) {
   if (column() == Column::kRawServer)
-    return Fd(static_cast<int>(syscall(SYS_accept4, listener, nullptr, nullptr, SOCK_CLOEXEC)));
+    return Fd(
+        static_cast<int>(base::kernel_call(SYS_accept4, listener, nullptr, nullptr, SOCK_CLOEXEC)));
   Fd fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
   if (fd.get() < 0) fail_errno("accept4");
   if (fd.get() >= 0) begin_one_sided(fd.get());
@@ -224,10 +226,10 @@ void set_timeout(int fd, int option, int milliseconds) {
   if (setsockopt(fd, SOL_SOCKET, option, &time, sizeof time) != 0) fail_errno("setsockopt");
 }
 
-size_t fill_until_refused(int fd, uint32_t seed, size_t piece) {
+size_t fill_until_refused(int fd, uint32_t seed, size_t piece, size_t from) {
   constexpr size_t kMost = 16 * 1024 * 1024;
   const std::string bytes = pattern(kMost, seed);
-  size_t total = 0;
+  size_t total = from;
   while (total < kMost) {
     const ssize_t sent =
         send(fd, bytes.data() + total, std::min(piece, kMost - total), MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -96,9 +96,9 @@ void await_queued(int fd, int count);
 void set_option(int fd, int level, int option, int value);
 int get_option(int fd, int level, int option);
 void set_timeout(int fd, int option, int milliseconds);
-// Writes until the kernel refuses (O_NONBLOCK is not touched). Returns the bytes written, which are
-// pattern(n, seed).
-size_t fill_until_refused(int fd, uint32_t seed, size_t piece = 16 * 1024);
+// Writes until the kernel refuses (O_NONBLOCK is not touched), after the `from` bytes written
+// before. Returns how many are written then, which are pattern(n, seed).
+size_t fill_until_refused(int fd, uint32_t seed, size_t piece = 16 * 1024, size_t from = 0);
 
 // `count` bytes that differ from place to place and from seed to seed; a prefix of any longer one.
 std::string pattern(size_t count, uint32_t seed = 1);

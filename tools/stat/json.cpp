@@ -44,16 +44,17 @@ std::string number_or_null(std::optional<uint64_t> value) {
 }
 
 // null: not counted in message mode.
-std::string direction(const engine::DirectionStatistics& d, const char* bells, bool is_message) {
+std::string direction(const engine::DirectionStatistics& d, bool is_message,
+                      std::optional<uint64_t> bells = {}) {
   const auto of_stream = [is_message](uint64_t value) {
     return is_message ? std::string("null") : fmt::format("{}", value);
   };
-  return Object()
-      .number("bytes", d.bytes)
+  Object object;
+  object.number("bytes", d.bytes)
       .number("fpdus", d.fpdus)
-      .raw("bytes_copied", of_stream(d.bytes_copied))
-      .raw(bells, of_stream(d.bells))
-      .raw("system_calls", of_stream(d.system_calls))
+      .raw("bytes_copied", of_stream(d.bytes_copied));
+  if (bells) object.raw("bells_rung", of_stream(*bells));
+  return object.raw("system_calls", of_stream(d.system_calls))
       .raw("waits", of_stream(d.waits))
       .raw("spins", of_stream(d.spins))
       .raw("vain_spins", of_stream(d.vain_spins))
@@ -115,8 +116,8 @@ std::string connection(const Connection& c) {
       .flag("has_crc", d.has_crc)
       .number("max_payload", d.max_payload)
       .number("crcs_checked", d.crcs_checked)
-      .raw("sent", direction(d.sent, "bells_rung", d.is_message))
-      .raw("received", direction(d.received, "bells_taken", d.is_message))
+      .raw("sent", direction(d.sent, d.is_message, d.bells_rung))
+      .raw("received", direction(d.received, d.is_message))
       .raw("messages", messages(d))
       .raw("ring_to_read", d.is_in_memory ? number_or_null(c.ring_to_read) : "null")
       .raw("ring_to_peer", d.is_in_memory ? number_or_null(c.ring_to_peer) : "null")

@@ -130,10 +130,8 @@ std::vector<Column> columns_for(const Rates& rates) {
       of_stream(amount("CALLS", 4, calls)),
       of_stream(amount("WAITS", 7, waits)),
       of_stream(amount("SPINS", 8, spins)),
-      of_stream({"BELLS", false, 5,
-                 [](const Connection& c) {
-                   return in_short(c.data.sent.bells) + "/" + in_short(c.data.received.bells);
-                 }}),
+      of_stream(
+          {"BELLS", false, 5, [](const Connection& c) { return in_short(c.data.bells_rung); }}),
       {"ERR", false, 3, [](const Connection& c) { return in_short(errors(c.data)); }},
       {"WHY", true, 11, why},
   };
@@ -283,7 +281,6 @@ std::vector<std::string> detail(const Connection& c, const Rates& rates) {
   constexpr Pair kPairs[] = {{"bytes", &D::bytes},
                              {"FPDUs", &D::fpdus},
                              {"bytes copied", &D::bytes_copied},
-                             {"bells rung, taken", &D::bells},
                              {"system calls", &D::system_calls},
                              {"waits", &D::waits},
                              {"spins", &D::spins},
@@ -291,6 +288,7 @@ std::vector<std::string> detail(const Connection& c, const Rates& rates) {
                              {"errors", &D::errors}};
   for (const Pair& pair : std::span(kPairs).first(d.is_message ? 2 : std::size(kPairs)))
     add("  {:<20} {:>20} {:>20}", pair.name, d.sent.*pair.value, d.received.*pair.value);
+  if (!d.is_message) add("  {:<20} {:>20}", "bells rung", d.bells_rung);
   add("  {:<20} {:>20} {:>20}", "CRCs checked", "", d.crcs_checked);
   if (d.is_message) {
     add("  {:<20} {:>20} {:>20}", "requests posted", d.sends.posted, d.receives.posted);

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// The number that a call came with. A system call that slept acted on the socket it began with, but
+// meanwhile the program may have closed the number and given it to something else: the first use
+// after a sleep makes sure, and from then on it is -1 if that is so. Nothing is then read from or
+// written to the number's new owner; system calls fail with EBADF.
+#ifndef DDPSOCK_ENGINE_USER_DESCRIPTOR_H_
+#define DDPSOCK_ENGINE_USER_DESCRIPTOR_H_
+
+#include "engine/user/user_stream.h"
+
+namespace ddpsock::engine {
+
+class Descriptor {
+ public:
+  Descriptor(UserStream& stream, int fd) : stream_(stream), fd_(fd) {}
+
+  // Also where it could have slept and did not.
+  void note_sleep() {
+    base::note_wake();
+    may_be_taken_ = true;
+  }
+
+  operator int() const {
+    if (may_be_taken_) [[unlikely]] {
+      may_be_taken_ = false;
+      fd_ = stream_.still_named(fd_);
+    }
+    return fd_;
+  }
+
+ private:
+  UserStream& stream_;
+  mutable int fd_;
+  mutable bool may_be_taken_ = false;
+};
+
+}  // namespace ddpsock::engine
+
+#endif  // DDPSOCK_ENGINE_USER_DESCRIPTOR_H_

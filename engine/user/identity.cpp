@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Whose a descriptor is. The number that a program passes is the stream's only as long as the
+// program has not closed it and got it back for something else; a socket's cookie is never used
+// again. Closes that pass the library by (io_uring, the bare instruction) are seen by the cookie
+// alone, which is compared once somebody has slept, and at most once in a tick of the coarse clock.
+#include <sched.h>
+#include <sys/socket.h>
+
+#include "base/sys.h"
+#include "engine/user/hold.h"
+#include "engine/user/kernel_socket.h"
+#include "engine/user/user_stream.h"
+
+namespace ddpsock::engine {
+namespace {
+
+// A call that does not sleep is done with its descriptor much sooner.
+constexpr Duration kMostCallTime = Duration::from_ms(100);
+
+constinit std::atomic<StreamEngine::Naming> naming{nullptr};
+
+}  // namespace
+
+void set_naming(StreamEngine::Naming names) {
+  naming.store(names, std::memory_order_relaxed);
+}
+
+uint64_t cookie_of(int fd) {
+  const KeepErrno keep;
+  uint64_t cookie = 0;
+  socklen_t size = sizeof cookie;
+  return base::sys.getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) == 0 ? cookie : 0;
+}
+
+// A stream whose kernel gave no cookie is taken at its number.
+bool UserStream::is_my_cookie(int fd) const {
+  return r_.cookie == 0 || cookie_of(fd) == r_.cookie;
+}
+
+int UserStream::still_named(int fd) {
+  if (fd < 0) return -1;
+  // Either whoever closes the number sees that we are awake and waits, or we see that it is gone.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const auto names = naming.load(std::memory_order_relaxed);
+  if (names != nullptr && !names(fd, *this)) return -1;
+  return is_behind(fd) ? fd : -1;
+}
+
+void UserStream::await_calls() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const Time give_up = base::now() + kMostCallTime;
+  const auto await = [&](base::Lease& lease, const SleepMark& is_asleep) {
+    while (!is_asleep && base::now() < give_up) {
+      Hold hold(*this, lease);
+      // By ourselves: a signal handler closes what the call that it interrupted is about.
+      if (hold.attempt() != base::Lease::Outcome::kBusy) return;
+      sched_yield();
+    }
+  };
+  await(rx_.lease, rx_.is_asleep);
+  await(tx_.lease, tx_.is_asleep);
+}
+
+}  // namespace ddpsock::engine

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// How a stream leaves the memory it shares with its peer: for the wire, because a program without a
+// part in it is executed or one-sided operations begin, or for good, when the connection ends.
+//
+// Who leaves closes both lanes. Each writer then knows what it has published and that it sends no
+// octet more; FPDUs follow those that are counted.
+#include <errno.h>
+#include <linux/futex.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
+
+#include "base/kernel_call.h"
+#include "base/spin.h"
+#include "base/sys.h"
+#include "engine/user/hold.h"
+#include "engine/user/kernel_socket.h"
+#include "engine/user/lanes.h"
+#include "engine/user/octets.h"
+
+namespace ddpsock::engine {
+namespace {
+
+// What is counted is sent at once, unless its sender was stopped in between. Closing must not wait
+// for that; leaving must, because FPDUs follow.
+constexpr Duration kAtClose = Duration::from_us(100), kAtLeave = Duration::from_ms(200);
+// The first bytes of a block of residue name the next block.
+constexpr size_t kLink = 8;
+constexpr size_t kResidueOfBlock = Arena::kBlockSize - kLink;
+
+uint32_t& next_block(uint8_t* block) {
+  return *reinterpret_cast<uint32_t*>(block);
+}
+
+// It sleeps for want of room, and looks again.
+void wake_writer(shm::Lane& lane) {
+  std::atomic<uint32_t>& futex = lane.bell.room_wanted;
+  if (futex.exchange(0) != 0)
+    base::kernel_call(SYS_futex, &futex, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void close_both_lanes(shm::Segment& segment) {
+  for (const shm::End end : {shm::End::kConnected, shm::End::kAccepted})
+    shm::close_lane(segment.lane_from(end).writer.tail);
+}
+
+void set_int_option(int fd, int name, int value) {
+  base::sys.setsockopt(fd, IPPROTO_TCP, name, &value, sizeof value);
+}
+
+}  // namespace
+
+// Takes octets that are counted, but for `stays`, also those under way. False: they have not come.
+bool UserStream::take_counted_octets(int fd, uint64_t stays, Duration patience) {
+  InLane lane(*this);
+  const Time end = base::now() + patience;
+  // More than was counted at first comes only of a peer that goes on in spite of all.
+  const uint64_t most = lane->octets_unread();
+  for (uint64_t taken = 0;;) {
+    const uint64_t unread = lane->octets_unread();
+    // One that is counted may still be under way, or be taken back.
+    if (unread <= stays && (unread == 0 || bytes_queued(fd) >= unread)) return true;
+    ssize_t n = -1;
+    errno = EAGAIN;
+    if (unread > stays) n = discard_octets(fd, unread - stays, MSG_DONTWAIT);
+    if (n > 0) {
+      lane->note_octets(static_cast<size_t>(n));
+      taken += static_cast<uint64_t>(n);
+      if (taken > most && base::now() > end) return false;
+    } else if (n == 0 || errno != EAGAIN || base::now() > end) {
+      return false;
+    } else {
+      sched_yield();
+    }
+  }
+}
+
+void UserStream::wake_peers_writer() {
+  shm::Segment* segment = segment_.load(std::memory_order_acquire);
+  wake_writer(segment->lane_from(other(r_.memory.end)));
+}
+
+// The connection ends. Octets left unread would make the kernel reset it; bytes left unread shall.
+void UserStream::end_in_memory(int fd) {
+  const KeepErrno keep;
+  note_end_in_memory();
+  OutLane(*this)->close();
+  end_receiving(fd);
+}
+
+void UserStream::end_receiving(int fd) {
+  InLane in(*this);
+  in->close();
+  wake_peers_writer();
+  if (fd < 0 || r_.memory.receiving != Way::kMemory) return;
+  if (in->is_empty()) {
+    take_counted_octets(fd, 0, kAtClose);
+  } else if (in->octets_unread() == 0) {
+    const linger reset{1, 0};
+    base::sys.setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+  }
+}
+
+// What is published stays in the memory, and the kernel sends the FIN. A thread that sleeps in recv
+// has left no octet.
+void UserStream::before_exit(int fd) {
+  const KeepErrno keep;
+  if (!is_in_memory()) {
+    if (bytes_queued(fd) == 0 || !arena_.is_sole_holder(&r_)) return;
+    Hold hold(*this, rx_.lease);
+    if (!hold.try_take()) return;
+    hold.end();
+    take_unread_words(fd);
+    return;
+  }
+  if (r_.memory.receiving != Way::kMemory) return;
+  if (!arena_.is_sole_holder(&r_) || !is_my_cookie(fd)) return;
+  Hold hold(*this, rx_.lease);
+  if (hold.try_take()) end_receiving(fd);
+}
+
+// The peer is gone, and its kernel says so by a reset. Was it for octets alone? It had read all
+// that was sent to it, but for the last `since` bytes, and did not ask for a reset.
+bool UserStream::is_reset_in_vain(size_t since) const {
+  const Memory& m = r_.memory;
+  shm::Segment* segment = segment_.load(std::memory_order_acquire);
+  if (segment == nullptr || !segment->has_moved() || m.has_left) return false;
+  const shm::Lane& out = segment->lane_from(m.end);
+  const shm::Lane& in = segment->lane_from(other(m.end));
+  const uint64_t tail = out.writer.tail.load(std::memory_order_acquire) & ~shm::kClosedBit;
+  return tail - out.reader.head.load(std::memory_order_acquire) <= since &&
+         in.writer.is_resetting.load(std::memory_order_relaxed) == 0;
+}
+
+// A FIN is about to follow what is published, also where another thread sleeps in a send.
+void UserStream::close_for_sending() {
+  shm::Segment* segment = segment_.load(std::memory_order_acquire);
+  if (segment == nullptr) return;
+  tx_.is_shut = true;
+  shm::Lane& lane = segment->lane_from(r_.memory.end);
+  shm::close_lane(lane.writer.tail);
+  wake_writer(lane);
+}
+
+// What lies in memory is not delivered, and the peer shall know by more than an end.
+void UserStream::fail_in_memory() {
+  shm::Segment* segment = segment_.load(std::memory_order_acquire);
+  if (segment == nullptr) return;
+  note_linger(true);
+  close_both_lanes(*segment);
+  wake_peers_writer();
+}
+
+int UserStream::judge_error(int error) {
+  if (error != ECONNRESET || !is_reset_in_vain(0)) return error;
+  r_.memory.ends_told = kBellsToNotice;
+  return 0;
+}
+
+void UserStream::note_linger(bool is_resetting) {
+  shm::Segment* segment = segment_.load(std::memory_order_acquire);
+  if (segment == nullptr) return;
+  segment->lane_from(r_.memory.end)
+      .writer.is_resetting.store(is_resetting ? 1 : 0, std::memory_order_relaxed);
+}
+
+MemoryState UserStream::left_state() const {
+  return r_.one_sided_owner.load() != 0 ? MemoryState::kYielded : MemoryState::kLeft;
+}
+
+// REQUIRES: the send lease. FPDUs follow.
+void UserStream::leave_as_writer(int fd) {
+  Memory& m = r_.memory;
+  OutLane lane(*this);
+  lane->close();
+  lane->leave();
+  m.sending = Way::kWireAgain;
+  if (std::exchange(m.is_filled, false)) set_int_option(fd, TCP_NOTSENT_LOWAT, 0);
+  if (!m.had_nodelay) set_int_option(fd, TCP_NODELAY, 0);
+  if (m.had_cork) set_int_option(fd, TCP_CORK, 1);
+  m.state.store(left_state(), std::memory_order_release);
+}
+
+// False: no bytes can lie in shared memory, now or later.
+bool UserStream::close_lanes(int fd) {
+  Memory& m = r_.memory;
+  shm::Segment* segment = segment_.load(std::memory_order_acquire);
+  const auto state = m.state.load(std::memory_order_acquire);
+  if (state == MemoryState::kInvited || state == MemoryState::kUnasked) {
+    m.state = left_state();
+    return false;
+  }
+  if (segment == nullptr || (state != MemoryState::kJoined && state != MemoryState::kOffered))
+    return m.sending == Way::kMemory ||
+           (segment != nullptr && segment->has_moved() && m.receiving != Way::kWireAgain);
+  m.has_left = true;
+  const bool has_moved = !segment->begin_fpdus(m.end);
+  if (has_moved) {
+    close_both_lanes(*segment);
+    wake_peers_writer();
+    // One that is at work finds its lane closed and does this itself.
+    Hold hold(*this, tx_.lease);
+    const auto outcome = hold.attempt();
+    const bool is_mine =
+        outcome == base::Lease::Outcome::kAcquired || outcome == base::Lease::Outcome::kHeldByMe;
+    if (is_mine && m.sending != Way::kWireAgain) leave_as_writer(fd);
+  }
+  return true;
+}
+
+void UserStream::leave_memory(int fd) {
+  const KeepErrno keep;
+  if (!close_lanes(fd)) return;
+  await_writer();
+  Hold hold(*this, rx_.lease);
+  const Time end = base::now() + kAtLeave;
+  for (;;) {
+    const int e = hold.take(fd, Hold::kReceive, MSG_DONTWAIT);
+    if (e == 0) break;
+    if (e != EAGAIN || has_left_a_sleeper() || base::now() > end) return;
+    sched_yield();
+  }
+  empty_lane(fd);
+  r_.memory.state.store(left_state(), std::memory_order_release);
+}
+
+// One that sleeps for want of room, or is at work, finds its lane closed and leaves. It may end
+// with this program.
+void UserStream::await_writer() {
+  const Memory& m = r_.memory;
+  shm::Segment* segment = segment_.load(std::memory_order_acquire);
+  if (segment == nullptr || !segment->has_moved()) return;
+  std::atomic<uint32_t>& futex = segment->lane_from(m.end).bell.room_wanted;
+  const Time end = base::now() + kAtLeave;
+  while (tx_.lease.is_held() && !tx_.lease.is_mine() &&
+         (m.sending == Way::kMemory || !tx_.is_asleep) && base::now() <= end) {
+    base::kernel_call(SYS_futex, &futex, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+    sched_yield();
+  }
+}
+
+// The lane is closed, and the thread that holds the direction sleeps in front of it. True: there is
+// nothing that a program in which this thread is dead would miss, and it will know where FPDUs go
+// on.
+bool UserStream::has_left_a_sleeper() {
+  shm::Segment* segment = segment_.load(std::memory_order_acquire);
+  if (segment == nullptr || !segment->has_moved()) return true;
+  Memory& m = r_.memory;
+  const shm::Lane& in = segment->lane_from(other(m.end));
+  const uint64_t tail = in.writer.tail.load(std::memory_order_seq_cst);
+  if (!rx_.is_asleep || (tail & ~shm::kClosedBit) != in.reader.head.load()) return false;
+  const uint64_t octets = in.writer.octets.load(std::memory_order_seq_cst);
+  if (in.writer.settled_octets.load(std::memory_order_acquire) != octets) return false;
+  m.fpdu_beyond.store(in.writer.fpdus.load(std::memory_order_acquire));
+  m.octets_beyond.store(octets + 1, std::memory_order_release);
+  return true;
+}
+
+// What comes lies in memory that this process has not mapped, because a thread slept in recv when
+// its program was executed. 0, or the errno value for the call: processes that have mapped it go
+// on. REQUIRES: the receive lease.
+int UserStream::go_on_beyond_memory() {
+  Memory& m = r_.memory;
+  if (segment_.load(std::memory_order_acquire) != nullptr || m.receiving == Way::kWireAgain)
+    return 0;
+  const uint64_t octets = m.octets_beyond.load(std::memory_order_acquire);
+  if (octets == 0) return m.receiving == Way::kMemory ? ECONNRESET : 0;
+  rx_.residue_fpdu = m.fpdu_beyond.load();
+  rx_.residue_octets = static_cast<uint32_t>(octets - 1 - m.rx.octets);
+  m.receiving = Way::kWireAgain;
+  m.state.store(left_state(), std::memory_order_release);
+  return 0;
+}
+
+// REQUIRES: the receive lease, and that leave_memory() has closed the lane. 0, or an errno value.
+int UserStream::empty_lane(int fd) {
+  Memory& m = r_.memory;
+  shm::Segment* segment = segment_.load(std::memory_order_acquire);
+  if (segment == nullptr || !segment->has_moved() || m.receiving == Way::kWireAgain) return 0;
+  if (is_at_memory()) begin_receiving_in_memory();
+  InLane lane(*this);
+  // As much as there is now: a peer that publishes in spite of the close does so in vain.
+  uint32_t* link = &rx_.residue_block;
+  for (size_t left = lane->size(); left > 0;) {
+    *link = arena_.allocate_block();
+    if (*link == Arena::kNoBlock)
+      return fail_lost(fd, "no memory for the bytes that lay in shared memory");
+    uint8_t* block = arena_.block_data(*link);
+    link = &next_block(block);
+    *link = Arena::kNoBlock;
+    for (size_t at = kLink; left > 0 && at < Arena::kBlockSize;) {
+      const auto bytes = lane->next(std::min(left, Arena::kBlockSize - at));
+      if (bytes.size == 0) return fail_lost(fd, "the peer wrote nonsense into the shared memory");
+      std::memcpy(block + at, bytes.data, bytes.size);
+      static_cast<void>(lane->take(bytes.size, base::current_cpu()));
+      at += bytes.size;
+      left -= bytes.size;
+      rx_.residue_size += static_cast<uint32_t>(bytes.size);
+    }
+  }
+  rx_.residue_fpdu = lane->first_fpdu_in_memory();
+  // One stays, for a poller to see while there is residue.
+  const bool is_behind_fpdus = m.receiving == Way::kWire;
+  const uint64_t stays = rx_.residue_size > 0 || is_behind_fpdus ? 1 : 0;
+  if (is_behind_fpdus) {
+    // Taken later, perhaps by a program that has not mapped the memory: the number must be right.
+    const Time end = base::now() + kAtLeave;
+    while (!lane->are_octets_settled() && !is_ready_now(fd, POLLRDHUP)) {
+      if (base::now() > end)
+        return fail_lost(fd, "the peer was stopped while this end left shared memory");
+      sched_yield();
+    }
+    rx_.residue_octets = static_cast<uint32_t>(lane->octets_unread());
+  } else {
+    if (!take_counted_octets(fd, stays, kAtLeave) && !is_ready_now(fd, POLLRDHUP))
+      return fail_lost(fd, "the peer was stopped while this end left shared memory");
+    rx_.residue_octets = static_cast<uint32_t>(lane->octets_unread());
+  }
+  m.receiving = Way::kWireAgain;
+  return 0;
+}
+
+// Contiguous bytes of the residue, `skip` behind the next.
+Bytes UserStream::residue_at(size_t skip, size_t most) {
+  size_t at = rx_.residue_beg + skip;
+  uint8_t* block = arena_.block_data(rx_.residue_block);
+  for (; at >= kResidueOfBlock; at -= kResidueOfBlock) block = arena_.block_data(next_block(block));
+  return {block + kLink + at, std::min({most, rx_.residue_size - skip, kResidueOfBlock - at})};
+}
+
+bool UserStream::is_residue_mapped() {
+  for (uint32_t b = rx_.residue_block; b != Arena::kNoBlock;) {
+    uint8_t* block = arena_.block_data(b);
+    if (block == nullptr) return false;
+    b = next_block(block);
+  }
+  return true;
+}
+
+void UserStream::take_residue(size_t n) {
+  rx_.residue_beg += static_cast<uint32_t>(n);
+  rx_.residue_size -= static_cast<uint32_t>(n);
+  while (rx_.residue_block != Arena::kNoBlock &&
+         (rx_.residue_size == 0 || rx_.residue_beg >= kResidueOfBlock)) {
+    const uint32_t block = rx_.residue_block;
+    rx_.residue_block = next_block(arena_.block_data(block));
+    rx_.residue_beg -= std::min<uint32_t>(rx_.residue_beg, kResidueOfBlock);
+    arena_.free_block(block);
+  }
+}
+
+// The octets in the place of what was in memory. They may be in the buffer, or still on their way.
+// False: they are.
+bool UserStream::take_residue_octets(int fd) {
+  const uint32_t buffered = std::min(rx_.end - rx_.beg, rx_.residue_octets);
+  rx_.beg += buffered;
+  rx_.residue_octets -= buffered;
+  while (rx_.residue_octets > 0) {
+    const ssize_t n = discard_octets(fd, rx_.residue_octets, MSG_DONTWAIT);
+    if (n <= 0) return false;
+    rx_.residue_octets -= static_cast<uint32_t>(n);
+  }
+  return true;
+}
+
+}  // namespace ddpsock::engine

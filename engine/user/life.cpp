@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "engine/user/life.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/ipc.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "base/fd.h"
+#include "base/kernel_call.h"
+#include "base/sys.h"
+#include "engine/user/kernel_socket.h"
+
+namespace ddpsock::engine {
+namespace {
+
+constexpr size_t kPage = 4096;
+
+struct flock lock_of(off_t byte) {
+  struct flock lock{};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = byte;
+  lock.l_len = 1;
+  return lock;
+}
+
+}  // namespace
+
+// The description must be this process's own, hence a new one by way of /proc.
+bool LifeLock::hold(int file, off_t byte, Heirs heirs) {
+  const KeepErrno keep;
+  page_ = nullptr;
+  char path[64];
+  snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+  const int own = open(path, O_RDWR | O_CLOEXEC);
+  if (own < 0) return false;
+  struct flock lock = lock_of(byte);
+  void* page = MAP_FAILED;
+  if (base::sys.fcntl(own, F_OFD_SETLK, &lock) == 0)
+    page = mmap(nullptr, kPage, PROT_NONE, MAP_SHARED | MAP_NORESERVE, own, 0);
+  base::sys.close(own);
+  if (page == MAP_FAILED) return false;
+  if (heirs == Heirs::kNone && madvise(page, kPage, MADV_DONTFORK) != 0) {
+    munmap(page, kPage);
+    return false;
+  }
+  page_ = page;
+  return true;
+}
+
+void LifeLock::let_go() {
+  const KeepErrno keep;
+  if (page_ != nullptr) munmap(page_, kPage);
+  page_ = nullptr;
+}
+
+LifeLock::State LifeLock::look(int file, off_t byte) {
+  const KeepErrno keep;
+  struct flock lock = lock_of(byte);
+  if (base::sys.fcntl(file, F_OFD_GETLK, &lock) != 0) return State::kUnknown;
+  return lock.l_type == F_UNLCK ? State::kFree : State::kHeld;
+}
+
+bool LifeLock::hold_weakly(int file, off_t byte) {
+  const KeepErrno keep;
+  struct flock lock = lock_of(byte);
+  return base::sys.fcntl(file, F_SETLK, &lock) == 0;
+}
+
+// Marked for removal at once: it goes with the last that has it.
+void Lineage::begin() {
+  const KeepErrno keep;
+  if (page_ != nullptr) shmdt(page_);
+  page_ = nullptr;
+  id_ = shmget(IPC_PRIVATE, kPage, S_IRUSR | S_IWUSR);
+  if (id_ < 0) return;
+  void* page = shmat(id_, nullptr, 0);
+  shmctl(id_, IPC_RMID, nullptr);
+  if (page == reinterpret_cast<void*>(-1)) {
+    id_ = -1;
+  } else {
+    page_ = page;
+  }
+}
+
+bool Lineage::has_unknown() const {
+  if (id_ < 0) return false;
+  const KeepErrno keep;
+  shmid_ds about{};
+  return shmctl(id_, IPC_STAT, &about) == 0 && about.shm_nattch > 1;
+}
+
+void Lineage::expect_child() const {
+  const KeepErrno keep;
+  if (page_ != nullptr) madvise(page_, kPage, MADV_DONTFORK);
+}
+
+void Lineage::child_is_made() const {
+  const KeepErrno keep;
+  if (page_ != nullptr) madvise(page_, kPage, MADV_DOFORK);
+}
+
+uint64_t pid_namespace() {
+  const KeepErrno keep;
+  struct stat st;
+  return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+}
+
+bool is_process_gone(pid_t pid) {
+  const KeepErrno keep;
+  const base::UniqueFd fd(static_cast<int>(base::kernel_call(SYS_pidfd_open, pid, 0)));
+  if (!fd.is_valid())
+    return errno == ESRCH || (errno != EINVAL && kill(pid, 0) != 0 && errno == ESRCH);
+  pollfd p{fd.get(), POLLIN, 0};
+  return base::sys.poll(&p, 1, 0) > 0;
+}
+
+}  // namespace ddpsock::engine

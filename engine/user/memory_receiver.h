@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#ifndef DDPSOCK_ENGINE_USER_MEMORY_RECEIVER_H_
+#define DDPSOCK_ENGINE_USER_MEMORY_RECEIVER_H_
+
+#include <sys/socket.h>
+
+#include "engine/user/descriptor.h"
+#include "engine/user/lanes.h"
+#include "engine/user/patience.h"
+
+namespace ddpsock::engine {
+
+// One recv call, as far as what comes lies in memory. REQUIRES: the receive lease is held.
+class UserStream::MemoryReceiver {
+ public:
+  // `got` bytes of the call have been delivered before.
+  MemoryReceiver(UserStream& stream, int fd, IoCursor& to, int flags, size_t& got);
+  Io run();
+  bool refresh();
+  // The peer has left the memory and all in it was read: the rest comes by the wire.
+  bool has_left() const { return has_left_; }
+
+ private:
+  bool take();
+  void wake_writer();
+  void eat_filler();
+  void lock_window();
+  bool wants_more() const;
+  bool has_enough() const;
+  ssize_t eat(uint64_t most, int flags);
+  bool await();
+  bool may_look_again();
+  bool sleep(int flags);
+  bool leave();
+  bool linger();
+  bool spin();
+  bool on_end(ssize_t n);
+  bool may_bell_lie() const;
+  void note_habit();
+  void ask_for_edge();
+  void settle();
+  Io finish();
+
+  UserStream& s_;
+  Rx& rx_;
+  InLane lane_;
+  Descriptor fd_;
+  IoCursor& to_;
+  const int flags_;
+  size_t& got_;
+  int error_ = 0;
+  bool was_empty_ = false;  // the lane, when it was looked at
+  bool has_spun_ = false;   // and found bytes
+  bool has_left_ = false;
+  bool is_over_ = false;  // the kernel had the last word
+  uint64_t vain_ = 0;     // octets were eaten so often, and no bytes had come
+  Patience patience_{fd_};
+};
+
+}  // namespace ddpsock::engine
+
+#endif  // DDPSOCK_ENGINE_USER_MEMORY_RECEIVER_H_

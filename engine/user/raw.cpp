@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// The way back to plain TCP (doc/stream-protocol.md, "Raw"): the messages, and what the side does
+// that is asked. A direction is plain behind its marker. Whoever reads a marker and has sent none
+// sends one. Who asks says how far it has looked and returns what its program has not read; the
+// other marks only if it has sent nothing since, and says those bytes again behind its marker. So
+// nothing is lost or comes twice, whether or not the side that asked gives up meanwhile.
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+
+#include "base/sys.h"
+#include "ddp/segment.h"
+#include "engine/user/hold.h"
+#include "engine/user/kernel_socket.h"
+#include "engine/user/lanes.h"
+#include "engine/user/raw_message.h"
+#include "engine/user/sender.h"
+#include "engine/user/user_stream.h"
+
+namespace ddpsock::engine {
+
+using rdmap::TermCode;
+
+namespace {
+
+constexpr uint32_t kHead = kChunkHeader + DDPSOCK_RAW_SIZE;
+// What the kernel may charge for so many bytes, and what always fits a socket that is writable.
+constexpr size_t charge_for(size_t bytes) {
+  return 2 * bytes + 4096;
+}
+constexpr size_t kFitsWhatIsWritable = 1024;
+
+uint8_t* write_raw_header(uint8_t* p, uint32_t ulpdu, uint32_t msn) {
+  p = mpa::write_header(p, static_cast<uint16_t>(ulpdu));
+  return ddp::write_header(p,
+                           ddp::UntaggedHeader{.is_last = true,
+                                               .rsvd_ulp = {RDMAP_CTRL_IETF | RDMAP_OP_SEND_SE, 0},
+                                               .qn = RDMAP_QN_SEND,
+                                               .msn = msn,
+                                               .mo = 0});
+}
+
+}  // namespace
+
+bool UserStream::is_raw_message(const uint8_t* fpdu) const {
+  if (!speaks_raw()) return false;
+  const auto view =
+      ddp::UntaggedView::parse({fpdu + MPA_ULPDU_LENGTH_SIZE, DDP_UNTAGGED_HEADER_SIZE});
+  return view && view->qn() == RDMAP_QN_SEND &&
+         (view->rsvd_ulp().control & RDMAP_CTRL_OPCODE_MASK) == RDMAP_OP_SEND_SE;
+}
+
+// One that is whole and has been checked. REQUIRES: the receive lease. 0, EPROTOTYPE: the peer's
+// direction is plain from here on; or the errno value of a failure.
+int UserStream::take_raw_message(int fd, Bytes ulpdu) {
+  const auto message = decode_raw(ulpdu, rx_.msn);
+  const bool is_mark = message && message->kind == DDPSOCK_RAW_MARK;
+  if (!message || rx_.mo != 0 ||
+      (is_mark && (message->number > r_.raw.asked_bytes || r_.is_one_sided)))
+    return fail_protocol(fd, TermCode::operation(RDMAP_ECODE_UNEXPECTED_OPCODE), ulpdu);
+  ++rx_.msn;
+  note_fpdu_read();
+  r_.received.fpdus.add(1);
+  if (is_mark) return take_mark(fd, message->number);
+  Hold hold(*this, tx_.lease);
+  if (hold.take(fd, Hold::kSend, MSG_DONTWAIT) == 0) answer_raw(fd, *message);
+  return 0;
+}
+
+// Has the peer seen all we have sent, but for what is of this protocol itself?
+bool UserStream::has_all_been_seen(uint32_t msn_seen) const {
+  if (msn_seen == tx_.msn) return true;
+  const RawState& raw = r_.raw;
+  return raw.control_end == tx_.msn &&
+         msn_seen - raw.control_begin <= raw.control_end - raw.control_begin;
+}
+
+// The peer wants its direction and ours plain. What cannot be done now is not answered: it asks
+// again, or gives up. REQUIRES: both leases.
+void UserStream::answer_raw(int fd, const RawMessage& question) {
+  if (r_.is_one_sided || r_.raw.is_tx_plain || !tx_.is_started || tx_.is_shut) return;
+  if (is_state(StreamState::kFailed) || !has_all_been_seen(question.number)) return;
+  if (tx_.tail_block != Arena::kNoBlock && flush_tail(fd, false) != 0) return;
+  // It closes our lane before it asks.
+  if (r_.memory.sending == Way::kMemory) {
+    if (!OutLane(*this)->is_closed()) return;
+    leave_as_writer(fd);
+  }
+  keep_error(send_mark(fd, question.rest));
+}
+
+// The kernel says once that the connection is gone: here, while bytes may be unread. REQUIRES: the
+// receive lease.
+void UserStream::keep_error(int error) {
+  if (error == ECONNRESET || error == ETIMEDOUT) rx_.error = error;
+}
+
+// REQUIRES: the send lease, no tail. 0, EAGAIN, or another errno value.
+int UserStream::send_mark(int fd, Bytes repeated) {
+  close_lanes(fd);
+  const auto number = static_cast<uint32_t>(repeated.size());
+  if (const int e = send_raw_message(fd, DDPSOCK_RAW_MARK, number, {}, repeated); e != 0) return e;
+  r_.raw.is_tx_plain.store(true, std::memory_order_release);
+  note_turning();
+  return 0;
+}
+
+// REQUIRES: the send lease, no tail.
+int UserStream::send_raw_message(int fd, uint32_t kind, uint32_t number, Bytes body, Bytes behind) {
+  const auto ulpdu =
+      static_cast<uint32_t>(DDP_UNTAGGED_HEADER_SIZE + DDPSOCK_RAW_SIZE + body.size());
+  const size_t total = fpdu_size(ulpdu) + behind.size();
+  const bool has_room = send_memory(fd).free() >= charge_for(total) ||
+                        (total <= kFitsWhatIsWritable && is_ready_now(fd, POLLOUT));
+  if (!has_room) return EAGAIN;
+  uint8_t head[kHead], trailer[kMaxTrailer];
+  uint8_t* p = write_raw_header(head, ulpdu, tx_.msn);
+  base::store_be32(base::store_be32(p, kind), number);
+  uint32_t crc = 0;
+  if (r_.has_crc) crc = base::crc32c_extend(base::crc32c({head, kHead}), body);
+  const auto pad = static_cast<uint32_t>(mpa::pad_size(ulpdu));
+  write_trailer(trailer, pad, crc, r_.has_crc);
+  iovec parts[] = {{head, kHead},
+                   {const_cast<uint8_t*>(body.data()), body.size()},
+                   {trailer, pad + MPA_CRC_SIZE},
+                   {const_cast<uint8_t*>(behind.data()), behind.size()}};
+  msghdr m{};
+  m.msg_iov = parts;
+  m.msg_iovlen = std::size(parts);
+  tx_.credit = 0;
+  const ssize_t n = base::sys.sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (n < 0) return errno;
+  RawState& raw = r_.raw;
+  if (raw.control_end != tx_.msn) raw.control_begin = tx_.msn;
+  raw.control_end = ++tx_.msn;
+  r_.sent.fpdus.add(1);
+  if (static_cast<size_t>(n) == total) return 0;
+  // Against all accounts; what has begun must go on.
+  tx_.tail_block = arena_.allocate_block();
+  if (tx_.tail_block == Arena::kNoBlock) return fail_lost(fd, "no memory for the rest of an FPDU");
+  IoCursor rest({parts, std::size(parts)});
+  rest.skip(static_cast<size_t>(n));
+  tx_.tail_beg = 0;
+  tx_.tail_end = static_cast<uint32_t>(rest.left());
+  rest.get(arena_.block_data(tx_.tail_block), rest.left());
+  return 0;
+}
+
+void UserStream::note_turning() {
+  StreamState open = StreamState::kOpen;
+  r_.state.compare_exchange_strong(open, StreamState::kTurning);
+}
+
+// REQUIRES: the receive lease.
+int UserStream::take_mark(int fd, uint32_t repeated) {
+  // Before it marks, the peer has left the memory and we have read what lay in it.
+  if (close_lanes(fd)) {
+    if (const int e = empty_lane(fd); e != 0) return e;
+  }
+  r_.raw.skip = repeated;
+  r_.raw.is_rx_plain.store(true, std::memory_order_release);
+  note_turning();
+  // If not now, then with the next call that sends.
+  Hold hold(*this, tx_.lease);
+  if (!r_.raw.is_tx_plain && hold.take(fd, Hold::kSend, MSG_DONTWAIT) == 0 && !r_.raw.is_tx_plain &&
+      !tx_.is_shut && tx_.tail_block == Arena::kNoBlock)
+    keep_error(send_mark(fd, {}));
+  return EPROTOTYPE;
+}
+
+// REQUIRES: both leases. What the kernel was told for our sake is taken back; not by who has lost
+// the number (-1), whose call must not go on as libc's.
+bool UserStream::become_plain(int fd) {
+  if (fd < 0) return false;
+  const bool is_tx_over = r_.raw.is_tx_plain || tx_.is_shut;
+  if (!r_.raw.is_rx_plain || !is_tx_over || r_.raw.skip > 0 || rx_.left > 0 || has_residue() ||
+      tx_.tail_block != Arena::kNoBlock)
+    return false;
+  free_received();
+  const int saved = errno;
+  if (const int off = 0; rx_.has_queue_hints)
+    base::sys.setsockopt(fd, IPPROTO_TCP, TCP_INQ, &off, sizeof off);
+  if (const int low_water = rx_.low_water; low_water > 1)
+    base::sys.setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low_water, sizeof low_water);
+  errno = saved;
+  StreamState turning = StreamState::kTurning;
+  r_.state.compare_exchange_strong(turning, StreamState::kPlain);
+  return is_state(StreamState::kPlain);
+}
+
+}  // namespace ddpsock::engine

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// The program's calls while the connection is on its way back to plain TCP: what was read before
+// the peer's marker comes first, what comes twice is passed over, then the kernel serves.
+#include <errno.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "base/sys.h"
+#include "engine/user/hold.h"
+#include "engine/user/kernel_socket.h"
+#include "engine/user/patience.h"
+#include "engine/user/user_stream.h"
+
+namespace ddpsock::engine {
+namespace {
+
+constexpr size_t kMostSlices = 64;
+
+// A program that was woken by the marker and not by bytes would read past an urgent byte of which
+// no poller has told it yet. The kernel will.
+bool is_at_unseen_urgent_byte(int fd, int flags) {
+  int is_at_mark = 0;
+  return ((flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd)) &&
+         base::sys.ioctl(fd, SIOCATMARK, &is_at_mark) == 0 && is_at_mark != 0;
+}
+
+}  // namespace
+
+// Also of a stream that has failed, or is plain already.
+Io UserStream::send_turned(int fd, std::span<const iovec> from, int flags) {
+  if (is_state(StreamState::kFailed)) return broken_pipe(fd, flags);
+  if (is_state(StreamState::kPlain)) return Io::fail(EPROTOTYPE);
+  const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd);
+  if (tx_.tail_block != Arena::kNoBlock) {
+    if (const int e = flush_tail(fd, may_wait); e != 0) return Io::fail(e);
+  }
+  std::optional<Time> deadline;
+  while (!r_.raw.is_tx_plain && !tx_.is_shut) {
+    int e = send_mark(fd, {});
+    if (e == EAGAIN && may_wait) {
+      if (!deadline) deadline = deadline_of(fd, SO_SNDTIMEO);
+      tx_.is_asleep = true;
+      e = wait_ready(fd, POLLOUT, *deadline);
+      tx_.is_asleep = false;
+      if ((fd = still(fd)) < 0) return Io::fail(EBADF);
+    }
+    if (e != 0) return Io::fail(e);
+  }
+  std::array<iovec, kMostSlices> parts;
+  IoCursor cursor(from);
+  size_t size = cursor.left();
+  msghdr m{};
+  m.msg_iov = parts.data();
+  m.msg_iovlen = cursor.slice(parts, size);
+  tx_.is_asleep = may_wait;
+  const ssize_t n = base::sys.sendmsg(fd, &m, flags);
+  tx_.is_asleep = false;
+  if (n < 0) return Io::fail(errno);
+  r_.sent.bytes.add(static_cast<size_t>(n));
+  return Io::ok(n);
+}
+
+// Before a read that sleeps: 0 where that may, by the kernel's own timeout; or the call has slept
+// before, and this has waited for what is left of its time. `fd` is -1 afterwards if it is gone.
+int UserStream::await_again(int& fd, int flags, Patience& patience) {
+  if ((flags & MSG_DONTWAIT) != 0) return 0;
+  const Time deadline = patience.deadline();
+  if (deadline == kNever || is_nonblocking(fd)) return 0;
+  rx_.is_asleep = true;
+  const int e = wait_ready(fd, POLLIN, deadline);
+  rx_.is_asleep = false;
+  fd = still(fd);
+  return fd < 0 ? EBADF : e;
+}
+
+// What the peer has sent as FPDUs and, because we asked, again. False: not all of it has come, and
+// `io` says what the call is to return. `fd` is -1 afterwards if the call slept and it is gone.
+bool UserStream::pass_over_repeated(int& fd, int flags, Patience& patience, Io& io) {
+  uint32_t& skip = r_.raw.skip;
+  while (skip > 0) {
+    if (const uint32_t n = std::min(skip, rx_.left); n > 0) {
+      rx_.beg += n;
+      rx_.left -= n;
+      skip -= n;
+      continue;
+    }
+    if (const int e = await_again(fd, flags, patience); e != 0) {
+      io = Io::fail(e);
+      return false;
+    }
+    uint8_t waste[4096];
+    rx_.is_asleep = true;
+    const ssize_t n =
+        base::sys.recv(fd, waste, std::min<size_t>(skip, sizeof waste), flags & MSG_DONTWAIT);
+    rx_.is_asleep = false;
+    if ((flags & MSG_DONTWAIT) == 0) fd = still(fd);
+    if (n <= 0) {
+      io = n == 0 ? Io::ok(0) : Io::fail(errno);
+      return false;
+    }
+    skip -= static_cast<uint32_t>(n);
+  }
+  return true;
+}
+
+bool UserStream::pass_over_what_is_there(int fd, Io& io) {
+  Patience none(fd);
+  return pass_over_repeated(fd, MSG_DONTWAIT, none, io);
+}
+
+// The kernel had no more for a call that has `got` bytes, but `io`.
+Io UserStream::end_turned(size_t got, Io io) {
+  if (got == 0) return io.is_ok() ? end_of_stream() : io;
+  if (!io.is_ok()) keep_error(io.error);
+  return Io::ok(static_cast<ssize_t>(got));
+}
+
+// `got` bytes of the call have been delivered before.
+Io UserStream::recv_turned(int fd, IoCursor& to, int flags, size_t got, Patience& patience) {
+  const bool is_truncating = (flags & MSG_TRUNC) != 0;
+  const auto deliver = [&](const uint8_t* p, size_t n) {
+    is_truncating ? to.skip(n) : to.put(p, n);
+    got += n;
+  };
+  while (to.left() > 0 && rx_.residue_size > 0) {
+    const Bytes bytes = residue_at(0, to.left());
+    deliver(bytes.data(), bytes.size());
+    r_.received.bytes.add(bytes.size());
+    take_residue(bytes.size());
+  }
+  if (to.left() == 0) return Io::ok(static_cast<ssize_t>(got));
+  const bool may_wait = got == 0 || (flags & MSG_WAITALL) != 0;
+  if (!may_wait) flags |= MSG_DONTWAIT;
+  Io io{};
+  if (!pass_over_repeated(fd, flags, patience, io)) return end_turned(got, io);
+  if (const size_t n = std::min<size_t>(to.left(), rx_.left); n > 0) {
+    deliver(arena_.block_data(rx_.block) + rx_.beg, n);
+    r_.received.bytes.add(n);
+    rx_.beg += static_cast<uint32_t>(n);
+    rx_.left -= static_cast<uint32_t>(n);
+    if ((flags & MSG_WAITALL) == 0) flags |= MSG_DONTWAIT;
+  }
+  {
+    Hold hold(*this, tx_.lease);
+    if (hold.try_take() && become_plain(fd) && got == 0)
+      return Io::fail(is_at_unseen_urgent_byte(fd, flags) ? EAGAIN : EPROTOTYPE);
+  }
+  if (to.left() == 0) return Io::ok(static_cast<ssize_t>(got));
+  if (const int e = await_again(fd, flags, patience); e != 0)
+    return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(e);
+  std::array<iovec, kMostSlices> parts;
+  size_t size = to.left();
+  msghdr m{};
+  m.msg_iov = parts.data();
+  m.msg_iovlen = IoCursor(to).slice(parts, size);
+  rx_.is_asleep = true;
+  const ssize_t n = base::sys.recvmsg(fd, &m, flags);
+  rx_.is_asleep = false;
+  if (n <= 0) return end_turned(got, n < 0 ? Io::fail(errno) : Io::ok(0));
+  r_.received.bytes.add(static_cast<size_t>(n));
+  return Io::ok(static_cast<ssize_t>(got) + n);
+}
+
+Io UserStream::peek_turned(int fd, std::span<const iovec> to, int flags) {
+  IoCursor cursor(to);
+  size_t seen = 0;
+  const auto show = [&](const uint8_t* p, size_t n) {
+    n = std::min(n, cursor.left());
+    (flags & MSG_TRUNC) != 0 ? cursor.skip(n) : cursor.put(p, n);
+    seen += n;
+  };
+  for (size_t at = 0; at < rx_.residue_size;) {
+    const Bytes bytes = residue_at(at, rx_.residue_size - at);
+    show(bytes.data(), bytes.size());
+    at += bytes.size();
+  }
+  Io io{};
+  if (seen > 0) flags |= MSG_DONTWAIT;
+  Patience patience(fd);
+  if (!pass_over_repeated(fd, flags, patience, io)) return end_turned(seen, io);
+  if (rx_.left > 0) show(arena_.block_data(rx_.block) + rx_.beg, rx_.left);
+  if (cursor.left() == 0) return Io::ok(static_cast<ssize_t>(seen));
+  if (seen > 0) flags |= MSG_DONTWAIT;
+  if (const int e = await_again(fd, flags, patience); e != 0) return Io::fail(e);
+  std::array<iovec, kMostSlices> parts;
+  size_t size = cursor.left();
+  msghdr m{};
+  m.msg_iov = parts.data();
+  m.msg_iovlen = cursor.slice(parts, size);
+  rx_.is_asleep = true;
+  const ssize_t n = base::sys.recvmsg(fd, &m, flags);
+  rx_.is_asleep = false;
+  if (n <= 0) return end_turned(seen, n < 0 ? Io::fail(errno) : Io::ok(0));
+  return Io::ok(static_cast<ssize_t>(seen) + n);
+}
+
+Io UserStream::readable_turned(int fd) {
+  Io io{};
+  const size_t beside = rx_.residue_size;
+  if (!pass_over_what_is_there(fd, io)) return Io::ok(static_cast<ssize_t>(beside));
+  return Io::ok(static_cast<ssize_t>(beside + rx_.left + bytes_queued(fd)));
+}
+
+bool UserStream::is_recv_ready_turned(int fd) {
+  Io io{};
+  if (rx_.residue_size > 0) return true;
+  if (!pass_over_what_is_there(fd, io)) return io.error != EAGAIN;
+  return rx_.left > 0 || is_ready_now(fd, POLLIN);
+}
+
+}  // namespace ddpsock::engine

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "shim/listeners.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+
+#include <array>
+#include <cstring>
+
+#include "shim/connection.h"
+#include "shim/fd_table.h"
+#include "shim/log.h"
+#include "shim/open_fds.h"
+#include "shim/passed_fds.h"
+#include "shim/real.h"
+
+namespace ddpsock::shim {
+namespace {
+
+// Inherited descriptors beyond are found when they are used.
+constexpr int kFirstInherited = 32;
+
+// False: it is known already, or there is no room for it.
+bool enter(int fd) {
+  if (!is_ours(fd) && enter_fd(fd) == nullptr) return false;
+  const SocketUse use(fd);
+  Phase idle = Phase::kIdle;
+  return use && use->phase.compare_exchange_strong(idle, Phase::kListening);
+}
+
+}  // namespace
+
+bool is_listening_tcp(int fd) {
+  const int saved_errno = errno;
+  int value = 0;
+  socklen_t length = sizeof(value);
+  const bool is_listening =
+      real.getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &value, &length) == 0 && value != 0;
+  errno = saved_errno;
+  return is_listening && is_tcp_socket(fd);
+}
+
+void enter_listener(int fd) {
+  if (!is_listening_tcp(fd)) return;
+  const int saved_errno = errno;
+  if (enter(fd)) {
+    const SocketUse use(fd);
+    const Wish wish = use ? use->wish.load(std::memory_order_relaxed) : Wish::kOff;
+    if (wish != Wish::kOff) register_listener(fd, wish, Opened::kElsewhere);
+  }
+  errno = saved_errno;
+}
+
+void enter_inherited_listeners() {
+  if (!is_policy_active()) return;
+  const int saved_errno = errno;
+  std::array<pollfd, kFirstInherited> looks;
+  for (int fd = 0; fd < kFirstInherited; ++fd) looks[static_cast<size_t>(fd)] = {fd, 0, 0};
+  // One call for all that are not open; where it fails, each is asked.
+  real.poll(looks.data(), looks.size(), 0);
+  errno = saved_errno;
+  for (const pollfd& look : looks)
+    if ((look.revents & POLLNVAL) == 0 && is_listening_tcp(look.fd) &&
+        is_listener_registered(look.fd))
+      enter(look.fd);
+}
+
+void enter_received_listeners(const msghdr& message) {
+  const int saved_errno = errno;
+  visit_passed_fds(message, [](int fd) {
+    drop_stale_fd(fd);
+    set_origin(fd, Origin::kUnknown);
+    if (!is_listening_tcp(fd) || !is_listener_registered(fd)) return;
+    enter(fd);
+    note_returned_listener(fd, Escape::kInFlight);
+  });
+  errno = saved_errno;
+}
+
+void LeavingListeners::note(int fd) {
+  const int saved_errno = errno;
+  if (is_listening_tcp(fd) && note_escaped_listener(fd, how_)) {
+    if (count_ < kMost) fds_[count_++] = fd;
+    log_connection(how_ == Escape::kGone ? "exec" : "SCM_RIGHTS", fd, "listener", "",
+                   "leaves to where the library may not be: new clients are plain");
+  }
+  errno = saved_errno;
+}
+
+void LeavingListeners::note_inheritable(bool all) {
+  const int saved_errno = errno;
+  visit_open_fds([&](int fd) {
+    const int flags = real.fcntl(fd, F_GETFD);
+    if (flags >= 0 && (all || (flags & FD_CLOEXEC) == 0)) note(fd);
+  });
+  errno = saved_errno;
+}
+
+void LeavingListeners::take_back() {
+  const int saved_errno = errno;
+  for (size_t i = 0; i < count_; ++i) note_returned_listener(fds_[i], how_);
+  count_ = 0;
+  errno = saved_errno;
+}
+
+}  // namespace ddpsock::shim

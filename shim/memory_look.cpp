@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "shim/memory_look.h"
+
+#include <algorithm>
+
+#include "base/process.h"
+#include "base/spin.h"
+
+namespace ddpsock::shim {
+namespace {
+
+// What settling one stream costs, the peer's next bell included.
+constexpr Duration kSettling = Duration::from_us(2);
+constexpr uint32_t kReadable = EPOLLIN | EPOLLRDNORM;
+constexpr uint32_t kWritable = EPOLLOUT | EPOLLWRNORM;
+
+}  // namespace
+
+MemoryLook::MemoryLook(WatchedSet& set) : set_(set) {
+  const unsigned end = set.end_.load(std::memory_order_acquire);
+  // Where the last call stopped for want of room.
+  const unsigned first = end > 0 ? set.next_.load(std::memory_order_relaxed) % end : 0;
+  for (unsigned n = 0; n < end; ++n) add(set.watches_[(first + n) % end], (first + n) % end);
+}
+
+void MemoryLook::add(WatchedSet::Watch& w, unsigned place) {
+  const int fd = w.fd.load(std::memory_order_acquire) - 1;
+  if (fd < 0 || socket_at(fd) == nullptr) return;
+  Item& item = *std::construct_at(&items_[count_], fd);
+  if (item.use && item.use.phase() == Phase::kStream) {
+    item.watch = &w;
+    item.stream = item.use->stream.load(std::memory_order_acquire);
+    item.place = place;
+    if (item.stream->glance().may_be_in_memory) {
+      ++count_;
+      return;
+    }
+  }
+  const bool is_left = item.stream != nullptr;
+  std::destroy_at(&item);
+  if (is_left) set_.hand_over(w, fd);
+}
+
+void MemoryLook::know(std::span<const epoll_event> events) {
+  for (unsigned i = 0; i < count_; ++i) {
+    const uint64_t data = items_[i].watch->data.load(std::memory_order_relaxed);
+    for (const epoll_event& event : events)
+      if (event.data.u64 == data) items_[i].is_known = true;
+  }
+}
+
+// What a program is to be told, of what it asked for. Edges of writability are the kernel's.
+uint32_t MemoryLook::news_of(const WatchedSet::Watch& w, const engine::Glance& glance) {
+  const uint32_t wanted =
+      w.is_wanted.load(std::memory_order_relaxed) ? w.events.load(std::memory_order_relaxed) : 0;
+  const bool is_edge = (wanted & EPOLLET) != 0;
+  uint32_t news = 0;
+  if (glance.has_bytes &&
+      !(is_edge && w.reported.load(std::memory_order_relaxed) == glance.position))
+    news = wanted & kReadable;
+  if (glance.has_room && !is_edge) news |= wanted & kWritable;
+  return news;
+}
+
+// True: something was found that was neither found nor known before.
+bool MemoryLook::pass() {
+  bool has_added = false;
+  for (unsigned i = 0; i < count_; ++i) {
+    Item& item = items_[i];
+    if ((item.news & kReadable) != 0) continue;
+    const engine::Glance glance = item.stream->glance();
+    const uint32_t news = news_of(*item.watch, glance);
+    item.is_on_wire = !glance.is_in_memory || glance.is_wire_in_use || glance.may_have_ended;
+    if ((news & ~item.news) == 0) continue;
+    if (item.news == 0) order_[found_++] = static_cast<uint8_t>(i);
+    item.news |= news;
+    item.position = glance.position;
+    has_added |= !item.is_known;
+  }
+  return has_added;
+}
+
+bool MemoryLook::find() {
+  const bool has_added = pass();
+  while (has_added && pass()) continue;
+  return has_added;
+}
+
+std::span<const int> MemoryLook::wires() {
+  size_t count = 0;
+  for (unsigned i = 0; i < count_; ++i)
+    if (items_[i].is_on_wire && (items_[i].news & kReadable) == 0) wires_[count++] = items_[i].fd;
+  return {wires_.data(), count};
+}
+
+bool MemoryLook::spin() {
+  uint32_t peer_cpu = 0;
+  int64_t lazy = 0;
+  for (unsigned i = 0; i < count_; ++i) {
+    if (const auto glance = items_[i].stream->glance(); glance.peer_cpu != 0)
+      peer_cpu = glance.peer_cpu;
+    if (items_[i].watch->has_lazy_bell.load(std::memory_order_relaxed)) ++lazy;
+  }
+  base::Spin& mine = base::Spin::mine();
+  const auto has_news = [this] {
+    for (unsigned i = 0; i < count_; ++i)
+      if (news_of(*items_[i].watch, items_[i].stream->glance()) != 0) return true;
+    return false;
+  };
+  if (mine.is_beside(peer_cpu)) return mine.by_yielding(has_news);
+  if (!mine.is_worth(peer_cpu, peer_cpu)) return false;
+  return mine.until(has_news, Duration{kSettling.ns * lazy});
+}
+
+// The events of a stream that are now being reported. Of two threads one gets an edge.
+uint32_t MemoryLook::take(Item& item) {
+  WatchedSet::Watch& w = *item.watch;
+  uint32_t news = item.news;
+  if ((news & kReadable) == 0) return news;
+  const bool is_edge = (w.events.load(std::memory_order_relaxed) & EPOLLET) != 0;
+  if (w.reported.exchange(item.position, std::memory_order_relaxed) == item.position && is_edge)
+    news &= ~kReadable;
+  w.has_lazy_bell.store(true, std::memory_order_relaxed);
+  item.stream->let_bells_lie(base::thread_id());
+  return news;
+}
+
+int MemoryLook::put(epoll_event* events, int count, int room) {
+  const int others = count;
+  for (unsigned i = 0; i < found_; ++i) {
+    Item& item = items_[order_[i]];
+    const uint64_t data = item.watch->data.load(std::memory_order_relaxed);
+    epoll_event* same = std::find_if(events, events + others,
+                                     [=](const epoll_event& e) { return e.data.u64 == data; });
+    if (same == events + others && count == room) {
+      set_.next_.store(item.place, std::memory_order_relaxed);
+      break;
+    }
+    const uint32_t news = take(item);
+    if (same != events + others) {
+      same->events |= news;
+    } else if (news != 0) {
+      events[count].events = news;
+      events[count++].data.u64 = data;
+    }
+  }
+  return count;
+}
+
+}  // namespace ddpsock::shim

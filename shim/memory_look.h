@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// One look of an epoll_wait() at the streams in shared memory of its set, or several: nothing may
+// be reported while something that was ready before it is left out (doc/design.md decision 3, I10).
+// What a pass over the streams finds was ready by then; what a *later* pass still finds empty was
+// not ready before that. So passes go on until one adds nothing, and the kernel, which knows the
+// rest, is asked between them.
+//
+// Keeps the streams from being closed while it lives; nobody sleeps meanwhile.
+#ifndef DDPSOCK_SHIM_MEMORY_LOOK_H_
+#define DDPSOCK_SHIM_MEMORY_LOOK_H_
+
+#include <array>
+#include <memory>
+#include <span>
+
+#include "shim/fd_table.h"
+#include "shim/memory_watch.h"
+
+namespace ddpsock::shim {
+
+class MemoryLook {
+ public:
+  explicit MemoryLook(WatchedSet& set);
+  // noexcept(false): as SocketUse's.
+  ~MemoryLook() noexcept(false) {
+    // The last first: they are a chain (base/unfinished.h).
+    while (count_ > 0) std::destroy_at(&items_[--count_]);
+  }
+  MemoryLook(const MemoryLook&) = delete;
+  MemoryLook& operator=(const MemoryLook&) = delete;
+
+  // `events` will be reported in any case, and need not be found.
+  void know(std::span<const epoll_event> events);
+  // Passes until one adds nothing. True: the first has added something.
+  bool find();
+  // Waits a little for something to find, without sleeping, where that is worth it.
+  bool spin();
+  // Streams of which, as of the last pass, the kernel may know more: some of their bytes come as
+  // FPDUs, or their end has come.
+  std::span<const int> wires();
+
+  // Adds what was found to `count` events that are there, what was left out last first. The
+  // bells of these streams may lie from now on. How many there are now, at most `room`.
+  int put(epoll_event* events, int count, int room);
+
+ private:
+  struct Item {
+    explicit Item(int number) : use(number), fd(number) {}
+
+    SocketUse use;
+    WatchedSet::Watch* watch = nullptr;
+    engine::Stream* stream = nullptr;
+    int fd;
+    unsigned place = 0;
+    bool is_on_wire = false;
+    uint32_t news = 0;
+    bool is_known = false;
+    uint64_t position = 0;
+  };
+
+  void add(WatchedSet::Watch& w, unsigned place);
+  bool pass();
+  static uint32_t news_of(const WatchedSet::Watch& w, const engine::Glance& glance);
+  static uint32_t take(Item& item);
+
+  WatchedSet& set_;
+  // Only the first `count_` are made: most sets hold few of the streams that would have room.
+  union {
+    std::array<Item, WatchedSet::kMost> items_;
+  };
+  std::array<uint8_t, WatchedSet::kMost> order_;  // items with news, as they were found
+  std::array<int, WatchedSet::kMost> wires_;
+  unsigned count_ = 0, found_ = 0;
+};
+
+}  // namespace ddpsock::shim
+
+#endif  // DDPSOCK_SHIM_MEMORY_LOOK_H_

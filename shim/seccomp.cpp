@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// A program that takes system calls away from itself does not know which ones its library makes for
+// it. Before a filter that would end it for one of those, its connections return to plain TCP: read
+// and write are then its own.
+#include "shim/seccomp.h"
+
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+
+#include "shim/calls.h"
+#include "shim/fd_table.h"
+#include "shim/leaving.h"
+#include "shim/real.h"
+
+namespace ddpsock::shim {
+namespace {
+
+constexpr int kSetSeccomp = 22;  // PR_SET_SECCOMP; <sys/prctl.h> declares prctl its own way
+
+// What a stream may come to in a call of the program's: in its start, in moving bytes, in the looks
+// after its peer's and its relatives' lives, and in its end. The vDSO's among it, which is not
+// always there; not memfd_create, without which a stream stays on the wire.
+constexpr int kOurCalls[] = {
+    SYS_sendto,        SYS_sendmsg,
+    SYS_recvfrom,      SYS_recvmsg,
+    SYS_getsockopt,    SYS_setsockopt,
+    SYS_getsockname,   SYS_getpeername,
+    SYS_shutdown,      SYS_poll,
+    SYS_ppoll,         SYS_fcntl,
+    SYS_ioctl,         SYS_futex,
+    SYS_mmap,          SYS_munmap,
+    SYS_mremap,        SYS_madvise,
+    SYS_mprotect,      SYS_sched_yield,
+    SYS_getpid,        SYS_gettid,
+    SYS_geteuid,       SYS_fallocate,
+    SYS_tgkill,        SYS_kill,
+    SYS_pidfd_open,    SYS_rt_sigaction,
+    SYS_shmget,        SYS_shmat,
+    SYS_shmdt,         SYS_shmctl,
+    SYS_ftruncate,     SYS_fchmod,
+    SYS_openat,        SYS_close,
+    SYS_fstat,         SYS_newfstatat,
+    SYS_pread64,       SYS_lseek,
+    SYS_readlink,      SYS_prlimit64,
+    SYS_getrandom,     SYS_getcpu,
+    SYS_clock_gettime, SYS_clock_nanosleep,
+};
+
+// Classic BPF over one seccomp_data, as the kernel runs it. What the kernel would not accept kills.
+class Filter {
+ public:
+  explicit Filter(const sock_fprog& program) : program_(program) {}
+
+  uint32_t run(const seccomp_data& data) const {
+    State s{};
+    for (size_t at = 0; at < program_.len; ++at) {
+      const sock_filter& i = program_.filter[at];
+      switch (BPF_CLASS(i.code)) {
+        case BPF_RET:
+          return BPF_RVAL(i.code) == BPF_A ? s.a : i.k;
+        case BPF_JMP:
+          at += jump(i, s);
+          break;
+        case BPF_ALU:
+          if (!calculate(i, s)) return SECCOMP_RET_KILL_PROCESS;
+          break;
+        default:
+          if (!move(i, s, data)) return SECCOMP_RET_KILL_PROCESS;
+      }
+    }
+    return SECCOMP_RET_KILL_PROCESS;
+  }
+
+ private:
+  struct State {
+    uint32_t a = 0, x = 0;
+    std::array<uint32_t, BPF_MEMWORDS> memory{};
+  };
+
+  static size_t jump(const sock_filter& i, const State& s) {
+    const uint32_t other = BPF_SRC(i.code) == BPF_X ? s.x : i.k;
+    switch (BPF_OP(i.code)) {
+      case BPF_JEQ:
+        return s.a == other ? i.jt : i.jf;
+      case BPF_JGT:
+        return s.a > other ? i.jt : i.jf;
+      case BPF_JGE:
+        return s.a >= other ? i.jt : i.jf;
+      case BPF_JSET:
+        return (s.a & other) != 0 ? i.jt : i.jf;
+      default:  // BPF_JA
+        return i.k;
+    }
+  }
+
+  static bool calculate(const sock_filter& i, State& s) {
+    const uint32_t other = BPF_SRC(i.code) == BPF_X ? s.x : i.k;
+    switch (BPF_OP(i.code)) {
+      case BPF_ADD:
+        s.a += other;
+        return true;
+      case BPF_SUB:
+        s.a -= other;
+        return true;
+      case BPF_MUL:
+        s.a *= other;
+        return true;
+      case BPF_DIV:
+        if (other == 0) return false;
+        s.a /= other;
+        return true;
+      case BPF_OR:
+        s.a |= other;
+        return true;
+      case BPF_AND:
+        s.a &= other;
+        return true;
+      case BPF_XOR:
+        s.a ^= other;
+        return true;
+      case BPF_LSH:
+        s.a = other < 32 ? s.a << other : 0;
+        return true;
+      case BPF_RSH:
+        s.a = other < 32 ? s.a >> other : 0;
+        return true;
+      case BPF_NEG:
+        s.a = 0 - s.a;
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  static bool move(const sock_filter& i, State& s, const seccomp_data& data) {
+    const bool is_to_x = BPF_CLASS(i.code) == BPF_LDX || BPF_CLASS(i.code) == BPF_STX;
+    uint32_t& place = is_to_x ? s.x : s.a;
+    switch (BPF_CLASS(i.code)) {
+      case BPF_ST:
+      case BPF_STX:
+        if (i.k >= BPF_MEMWORDS) return false;
+        s.memory[i.k] = place;
+        return true;
+      case BPF_MISC:
+        BPF_MISCOP(i.code) == BPF_TAX ? s.x = s.a : s.a = s.x;
+        return true;
+      default:
+        break;
+    }
+    switch (BPF_MODE(i.code)) {
+      case BPF_IMM:
+        place = i.k;
+        return true;
+      case BPF_LEN:
+        place = sizeof(seccomp_data);
+        return true;
+      case BPF_MEM:
+        if (i.k >= BPF_MEMWORDS) return false;
+        place = s.memory[i.k];
+        return true;
+      case BPF_ABS:
+        if (i.k > sizeof(data) - sizeof(place)) return false;
+        memcpy(&place, reinterpret_cast<const char*>(&data) + i.k, sizeof(place));
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  const sock_fprog& program_;
+};
+
+}  // namespace
+
+bool would_hurt(const sock_fprog& program) {
+  if (program.len == 0 || program.filter == nullptr) return false;  // no filter: it is refused
+  const Filter filter(program);
+  return std::ranges::any_of(kOurCalls, [&](int number) {
+    const seccomp_data call{
+        .nr = number, .arch = AUDIT_ARCH_X86_64, .instruction_pointer = 0, .args = {}};
+    const uint32_t action = filter.run(call) & SECCOMP_RET_ACTION_FULL;
+    return action != SECCOMP_RET_ALLOW && action != SECCOMP_RET_LOG;
+  });
+}
+
+void before_seccomp(unsigned long mode, const void* program) {
+  if (!is_any_ours()) return;
+  const bool hurts =
+      mode == SECCOMP_MODE_STRICT || (mode == SECCOMP_MODE_FILTER && program != nullptr &&
+                                      would_hurt(*static_cast<const sock_fprog*>(program)));
+  if (hurts) leave_ddp_mode_everywhere("a seccomp filter forbids system calls of DDPMODE");
+}
+
+int own_prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d) {
+  if (option == kSetSeccomp) before_seccomp(a, reinterpret_cast<const void*>(b));
+  return real.prctl(option, a, b, c, d);
+}
+
+}  // namespace ddpsock::shim

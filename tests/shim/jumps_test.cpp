@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Calls that never return: a signal handler jumps out of them.
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tcp.h"
+
+namespace ddpsock::shim_tests {
+namespace {
+
+sigjmp_buf way_out;
+extern "C" void jump_out(int) {
+  siglongjmp(way_out, 1);
+}
+
+class Jumps : public TcpTest {
+ protected:
+  Jumps() {
+    struct sigaction action{};
+    action.sa_handler = jump_out;
+    sigaction(SIGUSR1, &action, &before_);
+  }
+  ~Jumps() override { sigaction(SIGUSR1, &before_, nullptr); }
+
+  // Runs `call` in this thread, which is jumped out of once it sleeps.
+  template <typename Call>
+  void leave(Call call) {
+    const pid_t me = gettid();
+    const pthread_t self = pthread_self();
+    std::jthread interrupter([=] {
+      const std::string path = "/proc/self/task/" + std::to_string(me) + "/stat";
+      for (char state = 0; state != 'S';) {
+        char text[256] = {};
+        const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+        if (read(fd, text, sizeof text - 1) > 0) state = strrchr(text, ')')[2];
+        close(fd);
+      }
+      pthread_kill(self, SIGUSR1);
+    });
+    if (sigsetjmp(way_out, 1) == 0) {
+      call();
+      ADD_FAILURE() << "the call has returned";
+    }
+  }
+
+  Pair pair_ = connected_pair();
+  const int client_ = pair_.client.get(), server_ = pair_.server.get();
+  struct sigaction before_{};
+};
+
+TEST_F(Jumps, OutOfRecvAndTheNextCallReads) {
+  for (int time = 0; time < 3; ++time) {
+    leave([&] {
+      char byte;
+      recv(server_, &byte, 1, 0);
+    });
+    send_all(client_, "bytes");
+    EXPECT_EQ(recv_exactly(server_, 5), "bytes");
+  }
+  // And another thread, and a child.
+  leave([&] {
+    char byte;
+    read(server_, &byte, 1);
+  });
+  send_all(client_, "morewords");
+  std::thread([&] { EXPECT_EQ(recv_exactly(server_, 4), "more"); }).join();
+  Child([&] { EXPECT_EQ(recv_exactly(server_, 5), "words"); }).expect_success();
+  expect_alive(client_, server_);
+}
+
+TEST_F(Jumps, OutOfALookAndTheNextCallReads) {
+  leave([&] {
+    char bytes[8];
+    recv(server_, bytes, sizeof bytes, MSG_PEEK);
+  });
+  send_all(client_, "seen");
+  leave([&] {
+    char bytes[8];
+    recv(server_, bytes, sizeof bytes, MSG_PEEK | MSG_WAITALL);
+  });
+  EXPECT_EQ(recv_exactly(server_, 4), "seen");
+  expect_alive(client_, server_);
+}
+
+TEST_F(Jumps, OutOfWriteAndTheNextCallWrites) {
+  const std::string much = pattern(32'000'000);
+  leave([&] { write(client_, much.data(), much.size()); });
+  std::jthread reader([&] {
+    std::string got;
+    while (got.size() < 4 || got.substr(got.size() - 4) != "last") {
+      char bytes[16'384];
+      const ssize_t n = recv(server_, bytes, sizeof bytes, 0);
+      ASSERT_GT(n, 0) << strerror(errno);
+      got.append(bytes, static_cast<size_t>(n));
+    }
+  });
+  send_all(client_, "last");
+}
+
+TEST_F(Jumps, TheDescriptorStillClosesForGood) {
+  leave([&] {
+    char byte;
+    recv(server_, &byte, 1, 0);
+  });
+  pair_.server.close();
+  expect_end_of_stream(client_);
+}
+
+extern "C" void jump_out_without_descriptors(int) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = 0;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  siglongjmp(way_out, 1);
+}
+
+TEST_F(Jumps, WhereNoDescriptorIsFree) {
+  struct sigaction action{};
+  action.sa_handler = jump_out_without_descriptors;
+  sigaction(SIGUSR1, &action, nullptr);
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  leave([&] {
+    char byte;
+    recv(server_, &byte, 1, 0);
+  });
+  setrlimit(RLIMIT_NOFILE, &limit);
+  send_all(client_, "bytes");
+  std::thread([&] { EXPECT_EQ(recv_exactly(server_, 5), "bytes"); }).join();
+  expect_alive(client_, server_);
+}
+
+// A handler may jump within itself; the call below it goes on.
+extern "C" void jump_within(int) {
+  sigjmp_buf here;
+  if (sigsetjmp(here, 0) == 0) siglongjmp(here, 1);
+}
+
+TEST_F(Jumps, WithinAHandlerEndNoCall) {
+  alignas(16) static char other_stack[65'536];
+  for (const bool has_own_stack : {false, true}) {
+    stack_t stack{};
+    stack.ss_sp = other_stack;
+    stack.ss_size = sizeof other_stack;
+    stack.ss_flags = has_own_stack ? 0 : SS_DISABLE;
+    ASSERT_EQ(sigaltstack(&stack, nullptr), 0);
+    struct sigaction action{};
+    action.sa_handler = jump_within;
+    action.sa_flags = SA_RESTART | (has_own_stack ? SA_ONSTACK : 0);
+    sigaction(SIGUSR2, &action, nullptr);
+    const pthread_t self = pthread_self();
+    std::jthread peer([=, this] {
+      for (int i = 0; i < 20; ++i) pthread_kill(self, SIGUSR2);
+      send_all(client_, pattern(100));
+    });
+    EXPECT_TRUE(is_same(recv_exactly(server_, 100), pattern(100)));
+    stack.ss_flags = SS_DISABLE;
+    sigaltstack(&stack, nullptr);
+  }
+  expect_alive(client_, server_);
+}
+
+}  // namespace
+}  // namespace ddpsock::shim_tests

@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Connections that go where only the kernel serves them: passed to another process, given to a
+// program that knows of no library, used for urgent data, spliced. What was sent before is there.
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "ddpsock/ddpsock.h"
+#include "tcp.h"
+
+namespace ddpsock::shim_tests {
+namespace {
+
+// One-sided operations stay where they are: such a connection does not leave.
+bool stays() {
+  return column() == Column::kOneSided;
+}
+
+class Leaving : public TcpTest {
+ protected:
+  void SetUp() override {
+    if (stays()) GTEST_SKIP() << "connections with one-sided operations do not leave";
+  }
+};
+
+struct UnixPair {
+  UnixPair() {
+    int pair[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    near = Fd(pair[0]);
+    far = Fd(pair[1]);
+  }
+  Fd near, far;
+};
+
+ssize_t pass(int through, const std::vector<int>& fds) {
+  char byte = 'x';
+  iovec part{&byte, 1};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(16 * sizeof(int))> control{};
+  msghdr m{};
+  m.msg_iov = &part;
+  m.msg_iovlen = 1;
+  m.msg_control = control.data();
+  m.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
+  cmsghdr* c = CMSG_FIRSTHDR(&m);
+  c->cmsg_level = SOL_SOCKET;
+  c->cmsg_type = SCM_RIGHTS;
+  c->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
+  memcpy(CMSG_DATA(c), fds.data(), fds.size() * sizeof(int));
+  return sendmsg(through, &m, 0);
+}
+
+std::vector<Fd> receive_passed(int through) {
+  char byte;
+  iovec part{&byte, 1};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(16 * sizeof(int))> control{};
+  msghdr m{};
+  m.msg_iov = &part;
+  m.msg_iovlen = 1;
+  m.msg_control = control.data();
+  m.msg_controllen = control.size();
+  std::vector<Fd> fds;
+  EXPECT_EQ(recvmsg(through, &m, 0), 1) << strerror(errno);
+  const cmsghdr* c = CMSG_FIRSTHDR(&m);
+  if (c == nullptr) return fds;
+  for (size_t at = 0; at + sizeof(int) <= c->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
+    int fd;
+    memcpy(&fd, CMSG_DATA(c) + at, sizeof fd);
+    fds.emplace_back(fd);
+  }
+  return fds;
+}
+
+// Past any preload, as a program without the library has them.
+std::string read_in_the_kernel(int fd, size_t count) {
+  std::string got(count, 0);
+  size_t have = 0;
+  while (have < count) {
+    long n;
+    asm volatile("syscall"
+                 : "=a"(n)
+                 : "a"(SYS_read), "D"(fd), "S"(got.data() + have), "d"(count - have)
+                 : "rcx", "r11", "memory");
+    if (n <= 0) break;
+    have += static_cast<size_t>(n);
+  }
+  got.resize(have);
+  return got;
+}
+
+void write_in_the_kernel(int fd, std::string_view bytes) {
+  long n;
+  asm volatile("syscall"
+               : "=a"(n)
+               : "a"(SYS_write), "D"(fd), "S"(bytes.data()), "d"(bytes.size())
+               : "rcx", "r11", "memory");
+  EXPECT_EQ(n, static_cast<long>(bytes.size()));
+}
+
+// The usual server: a process that accepts and passes on, another that has no library and serves.
+// `before` runs on both ends first.
+void pass_on(const std::function<void(int client, int server)>& before, std::string_view unread) {
+  Pair pair = connected_pair();
+  UnixPair to_worker;
+  before(pair.client.get(), pair.server.get());
+  Child worker([&] {
+    pair.server.close();
+    pair.client.close();
+    std::vector<Fd> passed = receive_passed(to_worker.far.get());
+    ASSERT_EQ(passed.size(), 1u);
+    const std::string request = read_in_the_kernel(passed[0].get(), unread.size() + 5);
+    EXPECT_EQ(request, std::string(unread) + "hello");
+    write_in_the_kernel(passed[0].get(), "answer");
+  });
+  send_all(pair.client.get(), unread);
+  std::thread client([&] {
+    send_all(pair.client.get(), "hello");
+    EXPECT_EQ(recv_exactly(pair.client.get(), 6), "answer");
+  });
+  EXPECT_EQ(pass(to_worker.near.get(), {pair.server.get()}), 1) << strerror(errno);
+  pair.server.close();
+  client.join();
+  worker.expect_success();
+}
+
+TEST_F(Leaving, PassedToAnotherProcessAtOnce) {
+  pass_on([](int, int) {}, "");
+}
+
+TEST_F(Leaving, PassedToAnotherProcessWithItsRequestUnread) {
+  pass_on([](int, int) {}, "GET / HTTP/1.0\r\n\r\n");
+}
+
+TEST_F(Leaving, PassedInTheMiddleOfAConversation) {
+  pass_on([](int client, int server) { expect_alive(client, server); }, pattern(3000));
+}
+
+TEST_F(Leaving, PassedWhenPartWasRead) {
+  pass_on(
+      [](int client, int server) {
+        expect_alive(client, server);
+        send_all(client, "line\n");
+        EXPECT_EQ(recv_exactly(server, 1), "l");
+        EXPECT_EQ(recv_exactly(server, 4), "ine\n");
+      },
+      "rest");
+}
+
+TEST_F(Leaving, ManyInOneMessage) {
+  std::vector<Pair> pairs;
+  std::vector<int> fds;
+  UnixPair passing;
+  for (int i = 0; i < 10; ++i) pairs.push_back(connected_pair());
+  for (Pair& p : pairs) fds.push_back(p.server.get());
+  std::vector<std::thread> clients;
+  for (Pair& p : pairs)
+    clients.emplace_back([fd = p.client.get()] {
+      send_all(fd, "hello");
+      EXPECT_EQ(recv_exactly(fd, 6), "answer");
+    });
+  EXPECT_EQ(pass(passing.near.get(), fds), 1) << strerror(errno);
+  std::vector<Fd> passed = receive_passed(passing.far.get());
+  ASSERT_EQ(passed.size(), pairs.size());
+  for (const Fd& fd : passed) {
+    EXPECT_EQ(read_in_the_kernel(fd.get(), 5), "hello");
+    write_in_the_kernel(fd.get(), "answer");
+  }
+  for (std::thread& t : clients) t.join();
+}
+
+// The peer is this very thread, and in no call of its own.
+TEST_F(Leaving, PassedByTheThreadThatHasBothEnds) {
+  Pair pair = connected_pair();
+  expect_alive(pair.client.get(), pair.server.get());
+  UnixPair passing;
+  send_all(pair.client.get(), "hello");
+  ASSERT_EQ(pass(passing.near.get(), {pair.server.get()}), 1) << strerror(errno);
+  std::vector<Fd> passed = receive_passed(passing.far.get());
+  ASSERT_EQ(passed.size(), 1u);
+  EXPECT_EQ(recv_exactly(passed[0].get(), 5), "hello");
+  // Both numbers are one socket, and both ends go on.
+  expect_alive(pair.client.get(), passed[0].get());
+  expect_alive(pair.client.get(), pair.server.get());
+}
+
+TEST_F(Leaving, TheConnectingSideIsPassed) {
+  Pair pair = connected_pair();
+  UnixPair passing;
+  std::thread server([&] {
+    send_all(pair.server.get(), "banner");
+    EXPECT_EQ(recv_exactly(pair.server.get(), 5), "hello");
+  });
+  ASSERT_EQ(pass(passing.near.get(), {pair.client.get()}), 1) << strerror(errno);
+  std::vector<Fd> passed = receive_passed(passing.far.get());
+  ASSERT_EQ(passed.size(), 1u);
+  EXPECT_EQ(read_in_the_kernel(passed[0].get(), 6), "banner");
+  write_in_the_kernel(passed[0].get(), "hello");
+  server.join();
+}
+
+// The peer waits in a poller of the kernel and reads without waiting.
+TEST_F(Leaving, ThePeerIsAnEventLoop) {
+  Pair pair = connected_pair();
+  expect_alive(pair.client.get(), pair.server.get());
+  make_nonblocking(pair.client.get());
+  UnixPair passing;
+  std::thread client([fd = pair.client.get()] {
+    std::string got;
+    while (got.size() < 6) {
+      pollfd p{fd, POLLIN, 0};
+      ASSERT_EQ(poll(&p, 1, 10'000), 1);
+      char b[100];
+      const ssize_t n = recv(fd, b, sizeof b, 0);
+      if (n < 0) {
+        ASSERT_EQ(errno, EAGAIN);
+        continue;
+      }
+      ASSERT_GT(n, 0);
+      got.append(b, static_cast<size_t>(n));
+    }
+    EXPECT_EQ(got, "answer");
+  });
+  ASSERT_EQ(pass(passing.near.get(), {pair.server.get()}), 1) << strerror(errno);
+  std::vector<Fd> passed = receive_passed(passing.far.get());
+  ASSERT_EQ(passed.size(), 1u);
+  write_in_the_kernel(passed[0].get(), "answer");
+  client.join();
+}
+
+// As ssh does: what poll() calls readable must be.
+TEST_F(Leaving, ThePeerTakesEagainAfterAPollForAnError) {
+  Pair pair = connected_pair();
+  expect_alive(pair.client.get(), pair.server.get());
+  make_nonblocking(pair.client.get());
+  UnixPair passing;
+  std::thread client([fd = pair.client.get()] {
+    pollfd p{fd, POLLIN, 0};
+    ASSERT_EQ(poll(&p, 1, 10'000), 1);
+    char b[100];
+    EXPECT_EQ(recv(fd, b, sizeof b, 0), 6) << strerror(errno);
+  });
+  ASSERT_EQ(pass(passing.near.get(), {pair.server.get()}), 1) << strerror(errno);
+  std::vector<Fd> passed = receive_passed(passing.far.get());
+  ASSERT_EQ(passed.size(), 1u);
+  write_in_the_kernel(passed[0].get(), "answer");
+  client.join();
+}
+
+TEST_F(Leaving, UrgentData) {
+  Pair pair = connected_pair();
+  expect_alive(pair.client.get(), pair.server.get());
+  std::thread server([fd = pair.server.get()] {
+    make_nonblocking(fd);
+    std::string got, urgent;
+    while (got.size() < 6 || urgent.empty()) {
+      pollfd p{fd, POLLIN | POLLPRI, 0};
+      ASSERT_EQ(poll(&p, 1, 10'000), 1);
+      char b[10];
+      if ((p.revents & POLLPRI) != 0 && urgent.empty()) {
+        ASSERT_EQ(recv(fd, b, sizeof b, MSG_OOB), 1) << strerror(errno);
+        urgent.assign(b, 1);
+      }
+      const ssize_t n = recv(fd, b, sizeof b, 0);
+      ASSERT_TRUE(n > 0 || (n < 0 && errno == EAGAIN)) << n;
+      if (n > 0) got.append(b, static_cast<size_t>(n));
+    }
+    EXPECT_EQ(urgent, "!");
+    EXPECT_EQ(got, "abcdef");
+  });
+  send_all(pair.client.get(), "abc");
+  EXPECT_EQ(send(pair.client.get(), "!", 1, MSG_OOB), 1) << strerror(errno);
+  send_all(pair.client.get(), "def");
+  server.join();
+}
+
+// `cat` without the library in its environment, as an inetd would start it.
+pid_t start_plain_cat(int fd, bool by_vfork) {
+  static char name[] = "cat";
+  static char path[] = "PATH=/usr/bin:/bin";
+  static char* arguments[] = {name, nullptr};
+  static char* environment[] = {path, nullptr};
+  const pid_t pid = by_vfork ? vfork() : fork();
+  if (pid != 0) return pid;
+  dup2(fd, 0);
+  dup2(fd, 1);
+  execve("/bin/cat", arguments, environment);
+  _exit(127);
+}
+
+void serve_by_cat(bool by_vfork, std::string_view unread) {
+  Pair pair = connected_pair();
+  fcntl(pair.client.get(), F_SETFD, FD_CLOEXEC);
+  fcntl(pair.server.get(), F_SETFD, FD_CLOEXEC);
+  send_all(pair.client.get(), unread);
+  std::thread client([&] {
+    send_all(pair.client.get(), "hello");
+    EXPECT_EQ(recv_exactly(pair.client.get(), unread.size() + 5), std::string(unread) + "hello");
+    send_all(pair.client.get(), "more");
+    EXPECT_EQ(recv_exactly(pair.client.get(), 4), "more");
+    shutdown(pair.client.get(), SHUT_WR);
+    expect_end_of_stream(pair.client.get());
+  });
+  const pid_t pid = start_plain_cat(pair.server.get(), by_vfork);
+  pair.server.close();
+  client.join();
+  int status = 0;
+  EXPECT_EQ(waitpid(pid, &status, 0), pid);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+TEST_F(Leaving, AProgramWithoutTheLibrary) {
+  serve_by_cat(false, "");
+}
+
+TEST_F(Leaving, AProgramWithoutTheLibraryThatHasItsRequest) {
+  serve_by_cat(false, pattern(1000));
+}
+
+TEST_F(Leaving, AProgramWithoutTheLibraryByVfork) {
+  serve_by_cat(true, pattern(1000));
+}
+
+void forbid(const std::vector<uint32_t>& numbers, bool by_syscall) {
+  std::vector<sock_filter> filter = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
+  for (const uint32_t number : numbers) {
+    filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1));
+    filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
+  }
+  filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+  const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
+  ASSERT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  if (by_syscall) {
+    ASSERT_EQ(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program), 0) << strerror(errno);
+  } else {
+    ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0), 0) << strerror(errno);
+  }
+}
+
+// What sshd's sandbox forbids, and what it uses: read, write and poll.
+void forbid_socket_calls(bool by_syscall) {
+  forbid({SYS_sendto, SYS_recvfrom, SYS_sendmsg, SYS_recvmsg, SYS_getsockopt, SYS_setsockopt},
+         by_syscall);
+}
+
+// As sshd has it: a child that restricts itself, and a parent that holds the socket too and goes on
+// when the child is done.
+void serve_restricted(bool by_syscall) {
+  Pair pair = connected_pair();
+  expect_alive(pair.client.get(), pair.server.get());
+  send_all(pair.client.get(), "early ");
+  Child child([&] {
+    forbid_socket_calls(by_syscall);
+    std::string got;
+    while (got.size() < 11) {
+      pollfd p{pair.server.get(), POLLIN, 0};
+      ASSERT_EQ(poll(&p, 1, 10'000), 1);
+      char b[100];
+      const ssize_t n = read(pair.server.get(), b, sizeof b);
+      ASSERT_GT(n, 0) << strerror(errno);
+      got.append(b, static_cast<size_t>(n));
+    }
+    EXPECT_EQ(got, "early hello");
+    EXPECT_EQ(write(pair.server.get(), "answer", 6), 6);
+  });
+  send_all(pair.client.get(), "hello");
+  EXPECT_EQ(recv_exactly(pair.client.get(), 6), "answer");
+  child.expect_success();
+  expect_alive(pair.client.get(), pair.server.get());
+}
+
+TEST_F(Leaving, AFilterThatForbidsSocketCalls) {
+  serve_restricted(false);
+}
+
+TEST_F(Leaving, AFilterThatForbidsSocketCallsBySyscall) {
+  serve_restricted(true);
+}
+
+// Nor does the program know by which calls a connection ends. The process has both ends, and is
+// alone with them.
+TEST_F(Leaving, AFilterThatForbidsWhatOnlyTheLibraryCalls) {
+  for (const uint32_t number : {SYS_shmctl, SYS_shmdt, SYS_madvise, SYS_kill, SYS_pidfd_open}) {
+    SCOPED_TRACE(number);
+    Child child([&] {
+      Pair pair = connected_pair();
+      expect_alive(pair.client.get(), pair.server.get());
+      forbid({number}, false);
+      expect_alive(pair.client.get(), pair.server.get());
+      pair.client.close();
+      expect_end_of_stream(pair.server.get());
+      pair.server.close();
+    });
+    child.expect_success();
+  }
+}
+
+// What asks which filters the kernel knows, and is refused, as libseccomp does.
+TEST_F(Leaving, NotForAQuestionAboutSeccomp) {
+  Pair pair = connected_pair();
+  expect_alive(pair.client.get(), pair.server.get());
+  EXPECT_EQ(syscall(SYS_seccomp, SECCOMP_SET_MODE_STRICT, 1, nullptr), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, nullptr), -1);
+  EXPECT_EQ(errno, EFAULT);
+  uint32_t action = SECCOMP_RET_LOG;
+  EXPECT_EQ(syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action), 0);
+  expect_alive(pair.client.get(), pair.server.get());
+  if (!is_in_ddp_mode()) return;
+  for (const int fd : {pair.client.get(), pair.server.get()}) {
+    ddp_status status{};
+    socklen_t size = sizeof status;
+    ASSERT_EQ(getsockopt(fd, SOL_DDP, DDP_STATUS, &status, &size), 0);
+    EXPECT_EQ(status.mode, uint32_t{DDP_MODE_STREAM}) << status.reason;
+  }
+}
+
+}  // namespace
+}  // namespace ddpsock::shim_tests

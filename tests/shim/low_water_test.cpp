@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// SO_RCVLOWAT holds back every poller, until so much is there or an end is behind it.
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+
+#include "tcp.h"
+
+namespace ddpsock::shim_tests {
+namespace {
+
+constexpr int kMark = 100, kNotYet = 30, kSoon = 3000;
+
+struct Poller {
+  const char* name;
+  bool (*is_readable)(int fd, int set, int milliseconds);
+};
+
+void PrintTo(const Poller& poller, std::ostream* out) {
+  *out << poller.name;
+}
+
+const Poller kPollers[] = {
+    {"epoll",
+     [](int, int set, int milliseconds) {
+       epoll_event event;
+       return epoll_wait(set, &event, 1, milliseconds) == 1;
+     }},
+    {"poll",
+     [](int fd, int, int milliseconds) {
+       pollfd one{fd, POLLIN, 0};
+       return poll(&one, 1, milliseconds) == 1;
+     }},
+    {"select",
+     [](int fd, int, int milliseconds) {
+       fd_set reading;
+       FD_ZERO(&reading);
+       FD_SET(fd, &reading);
+       timeval time{milliseconds / 1000, milliseconds % 1000 * 1000};
+       return select(fd + 1, &reading, nullptr, nullptr, &time) == 1;
+     }},
+};
+
+class LowWater : public TcpTest, public testing::WithParamInterface<Poller> {
+ protected:
+  // The mark is set first: for a socket that is known to have one the set is looked at more
+  // closely.
+  LowWater() {
+    expect_alive(client_, server_);
+    set_option(server_, SOL_SOCKET, SO_RCVLOWAT, kMark);
+    epoll_event event{EPOLLIN, {.fd = server_}};
+    EXPECT_EQ(epoll_ctl(set_.get(), EPOLL_CTL_ADD, server_, &event), 0);
+  }
+  bool is_readable(int milliseconds) const {
+    return GetParam().is_readable(server_, set_.get(), milliseconds);
+  }
+
+  Pair pair_ = connected_pair();
+  const int client_ = pair_.client.get(), server_ = pair_.server.get();
+  const Fd set_{epoll_create1(0)};
+};
+INSTANTIATE_TEST_SUITE_P(Pollers, LowWater, testing::ValuesIn(kPollers),
+                         [](const auto& p) { return p.param.name; });
+
+TEST_P(LowWater, HoldsBackUntilSoMuchIsThere) {
+  for (int round = 0; round < 3; ++round) {
+    send_all(client_, pattern(10));
+    await_queued(server_, 10);
+    EXPECT_FALSE(is_readable(kNotYet));
+    send_all(client_, pattern(kMark - 10));
+    EXPECT_TRUE(is_readable(kSoon));
+    recv_exactly(server_, kMark / 2);
+    EXPECT_FALSE(is_readable(kNotYet)) << "half of it is taken";
+    recv_exactly(server_, kMark / 2);
+    EXPECT_FALSE(is_readable(0));
+  }
+}
+
+TEST_P(LowWater, YieldsToAnEnd) {
+  send_all(client_, pattern(10));
+  await_queued(server_, 10);
+  EXPECT_FALSE(is_readable(kNotYet));
+  EXPECT_EQ(shutdown(client_, SHUT_WR), 0);
+  EXPECT_TRUE(is_readable(kSoon));
+  EXPECT_EQ(recv_to_end(server_), pattern(10));
+}
+
+TEST_P(LowWater, OfANonblockingSocket) {
+  make_nonblocking(server_);
+  send_all(client_, pattern(10));
+  await_queued(server_, 10);
+  EXPECT_FALSE(is_readable(kNotYet));
+  send_all(client_, pattern(kMark - 10));
+  EXPECT_TRUE(is_readable(kSoon));
+}
+
+}  // namespace
+}  // namespace ddpsock::shim_tests

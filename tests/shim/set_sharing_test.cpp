@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// An epoll set that more than one looks at: nested in another, polled, duplicated, passed on,
+// shared with a forked process. Whoever asks hears what whoever changed it last has asked for.
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "kernel.h"
+#include "tcp.h"
+
+namespace ddpsock::shim_tests {
+namespace {
+
+class SetSharing : public TcpTest {
+ protected:
+  SetSharing() {
+    for (int time = 0; time < 3; ++time) {
+      expect_alive(pair_.client.get(), server_);
+      expect_alive(server_, pair_.client.get());
+    }
+    make_nonblocking(server_);
+  }
+  static int control(int set, int operation, int fd, uint32_t events) {
+    epoll_event event{};
+    event.events = events;
+    event.data.fd = fd;
+    return epoll_ctl(set, operation, fd, &event);
+  }
+  static uint32_t wait(int set, int milliseconds) {
+    epoll_event event{};
+    return epoll_wait(set, &event, 1, milliseconds) > 0 ? event.events : 0;
+  }
+  // The server has been told of bytes and has read them, as a busy program has all the time.
+  void be_busy() {
+    send_all(pair_.client.get(), "abc");
+    EXPECT_NE(wait(set_.get(), kSoon) & EPOLLIN, 0u);
+    EXPECT_EQ(recv_exactly(server_, 3), "abc");
+  }
+
+  Pair pair_ = connected_pair();
+  const int server_ = pair_.server.get();
+  Fd set_{epoll_create1(EPOLL_CLOEXEC)};
+};
+
+TEST_F(SetSharing, EachMessageIsAnEdgeOfTheOuterSet) {
+  const Fd outer(epoll_create1(EPOLL_CLOEXEC));
+  ASSERT_EQ(control(set_.get(), EPOLL_CTL_ADD, server_, EPOLLIN), 0);
+  be_busy();
+  ASSERT_EQ(control(outer.get(), EPOLL_CTL_ADD, set_.get(), EPOLLIN | EPOLLET), 0);
+  wait(outer.get(), 0);
+  for (int round = 0; round < 50; ++round) {
+    send_all(pair_.client.get(), "abc");
+    ASSERT_NE(wait(outer.get(), kSoon), 0u) << round;
+    EXPECT_EQ(wait(set_.get(), 0), uint32_t{EPOLLIN}) << round;
+    EXPECT_EQ(recv_exactly(server_, 3), "abc");
+    if (round % 2 == 0) {
+      EXPECT_EQ(wait(set_.get(), 0), 0u) << round;
+    }
+  }
+}
+
+TEST_F(SetSharing, ASetIsReadableForPollersWhenAMemberIs) {
+  ASSERT_EQ(control(set_.get(), EPOLL_CTL_ADD, server_, EPOLLIN), 0);
+  for (int round = 0; round < 50 && !HasFailure(); ++round) {
+    be_busy();
+    pollfd one{set_.get(), POLLIN, 0};
+    EXPECT_EQ(poll(&one, 1, 0), 0) << round;
+    send_all(pair_.client.get(), "abc");
+    EXPECT_EQ(poll(&one, 1, kSoon), 1) << round;
+    fd_set readers;
+    FD_ZERO(&readers);
+    FD_SET(set_.get(), &readers);
+    EXPECT_EQ(select(set_.get() + 1, &readers, nullptr, nullptr, nullptr), 1) << round;
+    EXPECT_EQ(recv_exactly(server_, 3), "abc");
+  }
+}
+
+TEST_F(SetSharing, ADuplicateIsTheSameSet) {
+  ASSERT_EQ(control(set_.get(), EPOLL_CTL_ADD, server_, EPOLLIN), 0);
+  be_busy();
+  send_all(pair_.client.get(), "x");
+  await_queued(server_, 1);
+  ASSERT_EQ(control(set_.get(), EPOLL_CTL_DEL, server_, 0), 0);
+  const Fd copy(dup(set_.get()));
+  EXPECT_EQ(wait(copy.get(), 0), 0u);
+  ASSERT_EQ(control(copy.get(), EPOLL_CTL_ADD, server_, EPOLLIN), 0);
+  EXPECT_EQ(control(set_.get(), EPOLL_CTL_ADD, server_, EPOLLIN), -1);
+  EXPECT_EQ(errno, EEXIST);
+  EXPECT_EQ(wait(set_.get(), 0), uint32_t{EPOLLIN});
+  EXPECT_EQ(wait(copy.get(), 0), uint32_t{EPOLLIN});
+  ASSERT_EQ(control(copy.get(), EPOLL_CTL_MOD, server_, EPOLLRDHUP), 0);
+  EXPECT_EQ(wait(set_.get(), 0), 0u);
+}
+
+// SCM_RIGHTS, here to this process itself.
+Fd passed_on(int fd) {
+  int ends[2];
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  const Fd in(ends[0]), out(ends[1]);
+  char byte = 'b';
+  iovec part{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* rights = CMSG_FIRSTHDR(&message);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof fd);
+  memcpy(CMSG_DATA(rights), &fd, sizeof fd);
+  EXPECT_EQ(sendmsg(out.get(), &message, 0), 1);
+  message.msg_controllen = sizeof control;
+  EXPECT_EQ(recvmsg(in.get(), &message, 0), 1);
+  int got = -1;
+  memcpy(&got, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof got);
+  return Fd(got);
+}
+
+TEST_F(SetSharing, ASetThatIsPassedOnIsAsItWasLeft) {
+  ASSERT_EQ(control(set_.get(), EPOLL_CTL_ADD, server_, EPOLLIN), 0);
+  be_busy();
+  send_all(pair_.client.get(), "x");
+  await_queued(server_, 1);
+  ASSERT_EQ(control(set_.get(), EPOLL_CTL_DEL, server_, 0), 0);
+  const Fd received = passed_on(set_.get());
+  EXPECT_EQ(wait(received.get(), 0), 0u);
+  ASSERT_EQ(control(received.get(), EPOLL_CTL_ADD, server_, EPOLLIN), 0);
+  EXPECT_EQ(wait(set_.get(), 0), uint32_t{EPOLLIN});
+}
+
+TEST_F(SetSharing, AForkedProcessFindsTheSetAsItWasLeft) {
+  ASSERT_EQ(control(set_.get(), EPOLL_CTL_ADD, server_, EPOLLIN), 0);
+  be_busy();
+  send_all(pair_.client.get(), "x");
+  await_queued(server_, 1);
+  ASSERT_EQ(control(set_.get(), EPOLL_CTL_DEL, server_, 0), 0);
+  Child child([&] {
+    EXPECT_EQ(wait(set_.get(), 0), 0u);
+    EXPECT_EQ(control(set_.get(), EPOLL_CTL_MOD, server_, EPOLLIN), -1);
+    EXPECT_EQ(errno, ENOENT);
+    EXPECT_EQ(control(set_.get(), EPOLL_CTL_ADD, server_, EPOLLIN), 0);
+    EXPECT_EQ(wait(set_.get(), 0), uint32_t{EPOLLIN});
+  });
+  child.expect_success();
+  EXPECT_EQ(control(set_.get(), EPOLL_CTL_ADD, server_, EPOLLIN), -1);
+  EXPECT_EQ(errno, EEXIST);
+}
+
+// What is changed after the fork, too.
+TEST_F(SetSharing, AForkedProcessHearsOfChanges) {
+  ASSERT_EQ(control(set_.get(), EPOLL_CTL_ADD, server_, EPOLLIN), 0);
+  be_busy();
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const Fd in(ends[0]), out(ends[1]);
+  Child child([&] {
+    char byte;
+    EXPECT_EQ(read(in.get(), &byte, 1), 1);
+    EXPECT_EQ(wait(set_.get(), 0), 0u);
+  });
+  be_busy();
+  send_all(pair_.client.get(), "x");
+  await_queued(server_, 1);
+  ASSERT_EQ(control(set_.get(), EPOLL_CTL_MOD, server_, EPOLLRDHUP), 0);
+  EXPECT_EQ(write(out.get(), "g", 1), 1);
+  child.expect_success();
+}
+
+// The child closes its copies; the parent's set still watches.
+TEST_F(SetSharing, AForkedProcessThatClosesTakesNothingOut) {
+  ASSERT_EQ(control(set_.get(), EPOLL_CTL_ADD, server_, EPOLLIN), 0);
+  be_busy();
+  ASSERT_EQ(control(set_.get(), EPOLL_CTL_MOD, server_, EPOLLIN | EPOLLRDHUP), 0);
+  Child child([&] {
+    close(server_);
+    close(set_.get());
+  });
+  child.expect_success();
+  for (int round = 0; round < 20; ++round) be_busy();
+}
+
+}  // namespace
+}  // namespace ddpsock::shim_tests

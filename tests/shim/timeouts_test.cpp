@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// SO_RCVTIMEO is for the whole call: bytes that come one by one, too few for what it wants, do not
+// make it longer.
+#include <errno.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+
+#include "tcp.h"
+
+namespace ddpsock::shim_tests {
+namespace {
+
+constexpr size_t kWanted = 300;
+
+class Timeouts : public TcpTest {
+ protected:
+  // The peer sends as long as the call goes on.
+  size_t receive_of_a_trickle(int flags) {
+    std::atomic<bool> is_over{false};
+    std::thread peer([&] {
+      for (size_t i = 0; i < kWanted && !is_over; ++i) {
+        send_all(pair_.client.get(), "x");
+        sleep_ms(5);
+      }
+    });
+    std::string room(kWanted, 0);
+    const ssize_t n = recv(pair_.server.get(), room.data(), room.size(), flags);
+    is_over = true;
+    peer.join();
+    EXPECT_GT(n, 0) << errno;
+    return static_cast<size_t>(n);
+  }
+  void begin() {
+    // Both ends have read the other's first words, and are where they will be.
+    for (int i = 0; i < 3; ++i) expect_alive(pair_.client.get(), pair_.server.get());
+    set_timeout(pair_.server.get(), SO_RCVTIMEO, 200);
+  }
+
+  const Pair pair_ = connected_pair();
+};
+
+TEST_F(Timeouts, AreOfTheWholeCall) {
+  begin();
+  EXPECT_LT(receive_of_a_trickle(MSG_WAITALL), kWanted);
+}
+
+TEST_F(Timeouts, AreOfAWholeLook) {
+  begin();
+  EXPECT_LT(receive_of_a_trickle(MSG_WAITALL | MSG_PEEK), kWanted);
+}
+
+TEST_F(Timeouts, CountFromTheFirstWordsToo) {
+  set_timeout(pair_.server.get(), SO_RCVTIMEO, 200);
+  EXPECT_LT(receive_of_a_trickle(MSG_WAITALL), kWanted);
+}
+
+}  // namespace
+}  // namespace ddpsock::shim_tests

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// A process that has read all that was sent to it, and has not read what only a library has to say,
+// ends its connections without a reset.
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "kernel.h"
+#include "tcp.h"
+
+namespace ddpsock::shim_tests {
+namespace {
+
+struct Fate {
+  const char* name;
+  void (*meet)(int fd);
+};
+
+void PrintTo(const Fate& fate, std::ostream* out) {
+  *out << fate.name;
+}
+
+const Fate kFates[] = {{"close",
+                        [](int fd) {
+                          close(fd);
+                          _exit(0);
+                        }},
+                       {"exit", [](int) { exit(0); }},
+                       {"quick_exit", [](int) { quick_exit(0); }},
+                       {"_exit", [](int) { _exit(0); }}};
+
+class UnreadWords : public TcpTest, public testing::WithParamInterface<Fate> {
+ protected:
+  const Listener listener_ = listen_loopback();
+};
+INSTANTIATE_TEST_SUITE_P(Fates, UnreadWords, testing::ValuesIn(kFates),
+                         [](const auto& p) { return p.param.name; });
+
+TEST_P(UnreadWords, OfAServerThatOnlyWrites) {
+  for (int round = 0; round < 20 && !HasFailure(); ++round) {
+    const Fd client = dial(listener_.address);
+    EXPECT_EQ(shutdown(client.get(), SHUT_WR), 0);
+    Child server([&] {
+      const int fd = accept_one(listener_.fd.get()).release();
+      EXPECT_TRUE(kernel_poll(fd, POLLIN, kSoon) & POLLIN) << "the end, and what comes before it";
+      send_all(fd, "x");
+      GetParam().meet(fd);
+    });
+    server.expect_success();
+    EXPECT_EQ(recv_exactly(client.get(), 1), "x");
+    expect_end_of_stream(client.get());
+  }
+}
+
+TEST_P(UnreadWords, OfAClientThatOnlyWrites) {
+  for (int round = 0; round < 20 && !HasFailure(); ++round) {
+    Child client([&] {
+      const int fd = dial(listener_.address).release();
+      send_all(fd, "x");
+      EXPECT_TRUE(kernel_poll(fd, POLLIN, kSoon) & POLLIN) << "the end, and what comes before it";
+      GetParam().meet(fd);
+    });
+    const Fd server = accept_one(listener_.fd.get());
+    EXPECT_EQ(recv_exactly(server.get(), 1), "x");
+    EXPECT_EQ(shutdown(server.get(), SHUT_WR), 0);
+    client.expect_success();
+    expect_end_of_stream(server.get());
+  }
+}
+
+// Bytes that nobody has read are another matter.
+TEST_P(UnreadWords, AndBytesAreAReset) {
+  const Fd client = dial(listener_.address);
+  send_all(client.get(), "q");
+  Child server([&] {
+    const int fd = accept_one(listener_.fd.get()).release();
+    EXPECT_TRUE(kernel_poll(fd, POLLIN, kSoon) & POLLIN);
+    GetParam().meet(fd);
+  });
+  server.expect_success();
+  char byte;
+  EXPECT_EQ(recv(client.get(), &byte, 1, 0), -1);
+  EXPECT_EQ(errno, ECONNRESET);
+}
+
+}  // namespace
+}  // namespace ddpsock::shim_tests
