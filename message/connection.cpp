@@ -511,12 +511,7 @@ void Connection::close() {
   }
   if (regions_) regions_->clear();
   const std::lock_guard lock(settings_mutex_);
-  if (queue_ == nullptr) return;
-  if (queue_->is_own()) {
-    queue_->close();
-  } else {
-    queue_->wake();
-  }
+  if (queue_ != nullptr) queue_->wake();
 }
 
 void Connection::leave_inherited_stream() {
@@ -552,7 +547,7 @@ Result<unsigned> Connection::poll(std::span<ddp_completion> out) {
 Result<unsigned> Connection::wait(std::span<ddp_completion> out, int timeout_ms) {
   if (const auto opened = open(); !opened) return fail(opened.error());
   release();
-  return queue_->wait(out, timeout_ms);
+  return queue_->wait_until_closed(is_closed_, out, timeout_ms);
 }
 
 Result<int> Connection::event_fd() {

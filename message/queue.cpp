@@ -375,7 +375,8 @@ bool Queue::has_ended() const {
   return has_ended;
 }
 
-Result<unsigned> Queue::wait(std::span<ddp_completion> out, int timeout_ms) {
+Result<unsigned> Queue::wait_until_closed(const std::atomic<bool>& is_closed,
+                                          std::span<ddp_completion> out, int timeout_ms) {
   if (out.empty()) return fail_errno(EINVAL);
   send_held_back();
   const Time start = base::now();
@@ -387,7 +388,7 @@ Result<unsigned> Queue::wait(std::span<ddp_completion> out, int timeout_ms) {
     if (is_first && may_look) habit_.note(n != 0);
     may_look = true;
     if (n != 0) return n;
-    if (is_closed_.load()) return fail_errno(EBADF);
+    if (is_closed.load()) return fail_errno(EBADF);
     if (has_ended()) return fail_errno(EPIPE);
     const Time now = base::now();
     if (now >= deadline) return 0u;
@@ -397,7 +398,7 @@ Result<unsigned> Queue::wait(std::span<ddp_completion> out, int timeout_ms) {
     }
     Sleeper sleeper(*this);
     if (const unsigned found = take(out); found != 0) return found;
-    if (is_closed_.load()) return fail_errno(EBADF);
+    if (is_closed.load()) return fail_errno(EBADF);
     if (const auto slept = sleep(sleeper, deadline); !slept) return fail(slept.error());
   }
 }

@@ -104,7 +104,13 @@ class Queue final : public Handle {
   Result<ddp_region> register_memory(MutBytes memory, unsigned rights) override;
   Status<> deregister(uint32_t stag) override;
   Result<unsigned> poll(std::span<ddp_completion> out) override;
-  Result<unsigned> wait(std::span<ddp_completion> out, int timeout_ms) override;
+  Result<unsigned> wait(std::span<ddp_completion> out, int timeout_ms) override {
+    return wait_until_closed(is_closed_, out, timeout_ms);
+  }
+  // The same for a call by the descriptor of a connection, which may outlive the queue's. Who sets
+  // `is_closed` calls wake().
+  Result<unsigned> wait_until_closed(const std::atomic<bool>& is_closed,
+                                     std::span<ddp_completion> out, int timeout_ms);
   Result<int> event_fd() override;
   void set_spin(Duration spin) override { spin_ns_.store(spin.ns, std::memory_order_relaxed); }
   Duration spin() const override { return {spin_ns_.load(std::memory_order_relaxed)}; }

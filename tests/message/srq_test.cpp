@@ -4,6 +4,9 @@
 #include <poll.h>
 #include <sys/wait.h>
 
+#include <chrono>
+#include <cstring>
+#include <future>
 #include <map>
 #include <set>
 #include <thread>
@@ -28,6 +31,10 @@ class SharedReceives : public testing::Test {
     const ddp_completion c = next(cq.get());
     EXPECT_EQ(c.kind, static_cast<uint32_t>(DDP_RECEIVED)) << ddp_strerror(&c);
     return c;
+  }
+  static void expect_nothing_yet(int fd) {
+    ddp_completion completion{};
+    EXPECT_EQ(ddp_wait(fd, &completion, 1, 30), 0) << strerror(errno);
   }
   bool is_low() const {
     pollfd fd{.fd = srq.get(), .events = POLLIN, .revents = 0};
@@ -256,8 +263,26 @@ TEST_F(SharedReceives, OutliveTheirCompletionQueuesDescriptor) {
   const Ends ends = connect();
   cq.close();
   post(0, 1);
+  expect_nothing_yet(ends.server.get());
   post_send(ends.client.get(), "x", 1, DDP_SILENT | DDP_INLINE);
   EXPECT_EQ(next(ends.server.get(), DDP_RECEIVED, 0).bytes, 1u);
+}
+
+TEST_F(SharedReceives, AClosedDescriptorEndsTheWaitsThatCameByIt) {
+  Ends ends = connect();
+  const auto begin_wait = [](int fd) {
+    return std::async(std::launch::async, [fd] {
+      ddp_completion completion{};
+      return ddp_wait(fd, &completion, 1, kPatienceMs) < 0 ? errno : 0;
+    });
+  };
+  auto by_queue = begin_wait(cq.get()), by_connection = begin_wait(ends.server.get());
+  EXPECT_EQ(by_connection.wait_for(std::chrono::milliseconds(30)), std::future_status::timeout);
+  cq.close();
+  EXPECT_EQ(by_queue.get(), EBADF);
+  EXPECT_EQ(by_connection.wait_for(std::chrono::milliseconds(30)), std::future_status::timeout);
+  ends.server.close();
+  EXPECT_EQ(by_connection.get(), EBADF);
 }
 
 TEST_F(SharedReceives, RefuseWhatDoesNotFit) {
