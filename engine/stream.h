@@ -166,12 +166,16 @@ class Stream {
   // Is `fd` this connection? Asks the kernel where a call of this process has slept since it was
   // asked last, once in a few ms, and says yes else.
   bool is_behind(int fd) {
-    const int64_t now = base::last_wake();
-    if (compared_at_.load(std::memory_order_relaxed) == now) [[likely]]
+    if (compared_at_.load(std::memory_order_relaxed) == base::last_wake()) [[likely]]
       return true;
-    if (!is_same_socket(fd)) return false;
-    compared_at_.store(now, std::memory_order_relaxed);
-    return true;
+    return is_surely_behind(fd);
+  }
+  // The same, and asks in any case: for a call that has itself slept.
+  bool is_surely_behind(int fd) {
+    const int64_t now = base::last_wake();
+    const bool is_behind = is_same_socket(fd);
+    compared_at_.store(is_behind ? now : kMustCompare, std::memory_order_relaxed);
+    return is_behind;
   }
 
   // A descriptor of the stream is about to be closed, and StreamEngine::Naming denies it by now:
@@ -244,6 +248,8 @@ class Stream {
 
  private:
   virtual bool is_same_socket(int /*fd*/) const { return true; }
+
+  static constexpr int64_t kMustCompare = -1;
 
   std::atomic<int64_t> compared_at_{base::last_wake()};
 };
