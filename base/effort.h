@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What the calling thread has spent on its connections since somebody took note (take_effort):
 // plain numbers of its own, so that counting costs an increment and no line is shared. Whoever
-// gives a direction of a stream back writes them where they can be seen (engine/user/record.h).
+// gives a direction of a stream back writes them where they can be seen
+// (engine/user/relatives/record.h).
 #ifndef DDPSOCK_BASE_EFFORT_H_
 #define DDPSOCK_BASE_EFFORT_H_
 

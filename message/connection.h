@@ -19,7 +19,7 @@
 #include "engine/shm/message_memory.h"
 #include "engine/stream.h"
 #include "engine/user/handshake.h"
-#include "engine/user/message_record.h"
+#include "engine/user/relatives/message_record.h"
 #include "message/handle.h"
 #include "message/queue.h"
 #include "message/srq.h"

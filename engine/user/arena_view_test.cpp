@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // An arena seen from outside: what it says of healthy streams, and pages that lie.
-#include "engine/user/arena_view.h"
+#include "engine/user/relatives/arena_view.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 
 #include "base/fd.h"
 #include "engine/shm/lane.h"
-#include "engine/user/arena_layout.h"
+#include "engine/user/relatives/arena_layout.h"
 #include "engine/user/stream_testing.h"
 #include "engine/user/user_stream.h"
 

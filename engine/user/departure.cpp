@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 
+#include "base/keep_errno.h"
 #include "base/sys.h"
 #include "engine/user/chunk_reader.h"
 #include "engine/user/hold.h"
@@ -188,7 +189,7 @@ PlainReturn UserStream::Departure::end_marked() {
 
 PlainReturn UserStream::return_to_plain(int fd) {
   using State = PlainReturn::State;
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   if (is_state(StreamState::kPlain) || is_state(StreamState::kFailed)) return {State::kPlain, ""};
   // A vfork child's numbers are not its parent's: nothing of this one goes to another socket.
   if (!is_my_cookie(fd)) return {State::kPlain, ""};

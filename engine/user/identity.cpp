@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <sys/socket.h>
 
+#include "base/keep_errno.h"
 #include "base/sys.h"
 #include "engine/user/hold.h"
 #include "engine/user/kernel_socket.h"
@@ -27,7 +28,7 @@ void set_naming(StreamEngine::Naming names) {
 }
 
 uint64_t cookie_of(int fd) {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   uint64_t cookie = 0;
   socklen_t size = sizeof cookie;
   return base::sys.getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) == 0 ? cookie : 0;

@@ -16,25 +16,26 @@
 #include <climits>
 #include <cstddef>
 
+#include "base/keep_errno.h"
 #include "base/sys.h"
 
 namespace ddpsock::engine {
 bool is_nonblocking(int fd) {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   const int fl = base::sys.fcntl(fd, F_GETFL);
   return fl >= 0 && (fl & O_NONBLOCK) != 0;
 }
 
 bool is_ready_now(int fd, short events) {
   if (fd < 0) return true;
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   pollfd p{fd, events, 0};
   return base::sys.poll(&p, 1, 0) != 0;
 }
 
 int wait_ready(int fd, short events, Time deadline) {
   if (fd < 0) return EBADF;
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   pollfd p{fd, events, 0};
   ++base::effort.waits;
   for (;;) {
@@ -48,7 +49,7 @@ int wait_ready(int fd, short events, Time deadline) {
 }
 
 Time deadline_of(int fd, int option) {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   timeval tv{};
   socklen_t size = sizeof tv;
   if (base::sys.getsockopt(fd, SOL_SOCKET, option, &tv, &size) != 0) return kNever;
@@ -57,18 +58,18 @@ Time deadline_of(int fd, int option) {
 }
 
 void set_kernel_low_water(int fd, int bytes) {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   base::sys.setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
 }
 
 size_t bytes_queued(int fd) {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   int bytes = 0;
   return base::sys.ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0 ? static_cast<size_t>(bytes) : 0;
 }
 
 bool do_handlers_restart() {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   for (int signal = 1; signal < NSIG; ++signal) {
     struct sigaction action;
     // A thread's own faults interrupt no sleep; what reports crashes handles them without
@@ -88,7 +89,7 @@ bool does_restart(int fd, int timeout_option) {
 }
 
 SendMemory send_memory(int fd) {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   uint32_t m[SK_MEMINFO_VARS] = {};
   socklen_t size = sizeof m;
   if (base::sys.getsockopt(fd, SOL_SOCKET, SO_MEMINFO, m, &size) != 0) return {0, 0};
@@ -96,7 +97,7 @@ SendMemory send_memory(int fd) {
 }
 
 bool is_receive_memory_full(int fd) {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   uint32_t m[SK_MEMINFO_VARS] = {};
   socklen_t size = sizeof m;
   if (base::sys.getsockopt(fd, SOL_SOCKET, SO_MEMINFO, m, &size) != 0) return false;
@@ -104,7 +105,7 @@ bool is_receive_memory_full(int fd) {
 }
 
 uint32_t send_window(int fd) {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   tcp_info info{};
   socklen_t size = sizeof info;
   if (base::sys.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;

@@ -3,25 +3,12 @@
 #ifndef DDPSOCK_ENGINE_USER_KERNEL_SOCKET_H_
 #define DDPSOCK_ENGINE_USER_KERNEL_SOCKET_H_
 
-#include <errno.h>
-
 #include <cstddef>
 #include <cstdint>
 
 #include "base/clock.h"
 
 namespace ddpsock::engine {
-
-class KeepErrno {
- public:
-  KeepErrno() : saved_(errno) {}
-  ~KeepErrno() { errno = saved_; }
-  KeepErrno(const KeepErrno&) = delete;
-  KeepErrno& operator=(const KeepErrno&) = delete;
-
- private:
-  int saved_;
-};
 
 bool is_nonblocking(int fd);
 

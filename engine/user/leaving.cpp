@@ -15,6 +15,7 @@
 
 #include <climits>
 
+#include "base/keep_errno.h"
 #include "base/kernel_call.h"
 #include "base/spin.h"
 #include "base/sys.h"
@@ -87,7 +88,7 @@ void UserStream::wake_peers_writer() {
 
 // The connection ends. Octets left unread would make the kernel reset it; bytes left unread shall.
 void UserStream::end_in_memory(int fd) {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   note_end_in_memory();
   OutLane(*this)->close();
   end_receiving(fd);
@@ -109,7 +110,7 @@ void UserStream::end_receiving(int fd) {
 // What is published stays in the memory, and the kernel sends the FIN. A thread that sleeps in recv
 // has left no octet.
 void UserStream::before_exit(int fd) {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   if (!is_in_memory()) {
     if (bytes_queued(fd) == 0 || !arena_.is_sole_holder(&r_)) return;
     Hold hold(*this, rx_.lease);
@@ -214,7 +215,7 @@ bool UserStream::close_lanes(int fd) {
 }
 
 void UserStream::leave_memory(int fd) {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   if (!close_lanes(fd)) return;
   await_writer();
   Hold hold(*this, rx_.lease);

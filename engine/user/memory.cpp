@@ -57,36 +57,6 @@ bool is_all_acknowledged(int fd) {
 
 }  // namespace
 
-const char* memory_text(MemoryState state) {
-  switch (state) {
-    case MemoryState::kUnasked:
-      return "the peer has not offered shared memory";
-    case MemoryState::kOffered:
-      return "shared memory is offered, the peer has not joined";
-    case MemoryState::kInvited:
-      return "shared memory is offered by the peer, not joined yet";
-    case MemoryState::kJoined:
-      return "shared memory";
-    case MemoryState::kNotWanted:
-      return "shared memory is not wanted, or the peer is not proved";
-    case MemoryState::kNoMemory:
-      return "the kernel has no memory or descriptor for it";
-    case MemoryState::kNotAllowed:
-      return "the peer is another user's, hides, or is in another pid namespace";
-    case MemoryState::kBadOffer:
-      return "the memory that the peer offered is not what it said";
-    case MemoryState::kShared:
-      return "several processes held the connection when it began";
-    case MemoryState::kLeft:
-      return "left shared memory for a program that was executed";
-    case MemoryState::kYielded:
-      return "left shared memory for one-sided operations";
-    case MemoryState::kBroken:
-      return "the connection has ended";
-  }
-  return "";
-}
-
 // REQUIRES: the send lease.
 void UserStream::offer_memory(stream::Hello& hello) {
   Memory& m = r_.memory;

@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/keep_errno.h"
 #include "base/kernel_call.h"
 #include "base/process.h"
 #include "base/spin.h"
@@ -79,7 +80,7 @@ bool UserStream::MemoryReceiver::take() {
 void UserStream::MemoryReceiver::wake_writer() {
   std::atomic<uint32_t>& futex = lane_->room_futex();
   futex.store(0, std::memory_order_relaxed);
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   ++base::effort.system_calls;
   base::kernel_call(SYS_futex, &futex, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
@@ -88,7 +89,7 @@ void UserStream::MemoryReceiver::wake_writer() {
 // there.
 void UserStream::MemoryReceiver::eat_filler() {
   if (lane_->size() > shm::kMostBytes / 2) return;
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   lock_window();
   for (uint64_t left = lane_->octets_unread() - 1; left > 0;) {
     const ssize_t n = eat(left, MSG_DONTWAIT);
@@ -269,7 +270,7 @@ void UserStream::MemoryReceiver::ask_for_edge() {
     return;
   // A reader that never comes to the end must not let them fill the socket. One stays, for the
   // bytes that are there.
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   const uint64_t unread = lane_->octets_unread();
   if (unread > kMostBells / 2) eat(std::min(unread, kMostBells) - 1, MSG_DONTWAIT);
   if (unread <= kMostBells) lane_->ask_for_bell();
@@ -280,7 +281,7 @@ void UserStream::MemoryReceiver::settle() {
   if (!lane_->is_empty()) return;
   const uint64_t stale = lane_->octets_unread();
   if (!lane_->arm() || stale == 0) return;
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   if (stale > kMostBells) lock_window();
   for (uint64_t left = stale; left > 0;) {
     const ssize_t n = eat(left, MSG_DONTWAIT);
@@ -458,7 +459,7 @@ void UserStream::note_end_in_memory() {
 }
 
 void UserStream::settle(int fd) {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   Hold hold(*this, rx_.lease);
   if (hold.take(fd, Hold::kReceive, MSG_DONTWAIT) != 0) return;
   // What comes first is the peer's start-up frame, and no octet.

@@ -9,6 +9,7 @@
 
 #include <array>
 
+#include "base/keep_errno.h"
 #include "base/process.h"
 #include "base/sys.h"
 #include "ddp/segment.h"
@@ -88,7 +89,7 @@ OneSided* UserStream::queue_pair() const {
 }
 
 Status<> UserStream::begin_one_sided(int fd, OneSided& queue_pair) {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   if (is_turned()) return fail_errno(EOPNOTSUPP);
   if (r_.peer == Peer::kUnknown && !rx_.is_started) return fail_errno(ENOTCONN);
   if (rx_.is_started && (r_.peer_features & DDPSOCK_FEATURE_ONE_SIDED) == 0)
@@ -118,7 +119,7 @@ void UserStream::end_one_sided() {
 }
 
 Result<bool> UserStream::one_sided_crc(int fd) {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   if (!rx_.is_started) {
     Hold hold(*this, rx_.lease);
     if (hold.attempt() != Outcome::kAcquired) return fail_errno(EAGAIN);
@@ -135,7 +136,7 @@ Result<bool> UserStream::one_sided_crc(int fd) {
 }
 
 Status<> UserStream::announce(int fd) {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   if (tx_.is_started) return {};
   if (const int e = prepare_to_send(fd, MSG_DONTWAIT); e != 0) return fail_errno(e);
   Hold hold(*this, tx_.lease);
@@ -186,7 +187,7 @@ int UserStream::hand_over(Bytes fpdu) {
 }
 
 Result<size_t> UserStream::send_fpdus(int fd, std::span<const Bytes> from) {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   Hold hold(*this, tx_.lease);
   tx_.is_wanted.store(true);
   switch (hold.attempt()) {

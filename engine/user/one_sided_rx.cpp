@@ -8,6 +8,7 @@
 
 #include <optional>
 
+#include "base/keep_errno.h"
 #include "base/sys.h"
 #include "engine/user/hold.h"
 #include "engine/user/kernel_socket.h"
@@ -386,7 +387,7 @@ bool UserStream::is_recv_ready_one_sided(int fd) {
 }
 
 Result<size_t> UserStream::receive_fpdus(int fd, std::span<const MutBytes> to) {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   OneSided* q = queue_pair();
   if (q == nullptr) return fail_errno(ECONNRESET);
   if (const size_t n = q->arrived.pop(to); n > 0) return n;

@@ -21,8 +21,8 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/sys.h"
-#include "engine/user/arena.h"
-#include "engine/user/life.h"
+#include "engine/user/relatives/arena.h"
+#include "engine/user/relatives/life.h"
 #include "engine/user/stream_testing.h"
 
 namespace ddpsock::engine {

@@ -8,6 +8,7 @@
 
 #include <utility>
 
+#include "base/keep_errno.h"
 #include "base/sys.h"
 #include "engine/user/hold.h"
 #include "engine/user/kernel_socket.h"
@@ -497,7 +498,7 @@ void UserStream::note_fpdu_read() {
 }
 
 Io UserStream::recv_now(int fd, std::span<const iovec> to, int flags) {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   constexpr int kKnown =
       MSG_DONTWAIT | MSG_PEEK | MSG_WAITALL | MSG_TRUNC | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC;
   if ((flags & ~kKnown) != 0)

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include "base/keep_errno.h"
 #include "base/sys.h"
 #include "engine/user/hold.h"
 #include "engine/user/kernel_socket.h"
@@ -286,7 +287,7 @@ Io UserStream::peek(int fd, std::span<const iovec> to, int flags) {
 }
 
 Io UserStream::readable(int fd) {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   Hold hold(*this, rx_.lease);
   if (const int e = hold.take(fd, Hold::kReceive, MSG_DONTWAIT); e != 0) return Io::ok(0);
   if (!rx_.is_started) {
@@ -332,7 +333,7 @@ Io UserStream::readable_on_wire(int fd) {
 }
 
 bool UserStream::is_recv_ready(int fd) {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   Hold hold(*this, rx_.lease);
   if (hold.take(fd, Hold::kReceive, MSG_DONTWAIT) != 0) return false;
   if (rx_.error != 0 || is_state(StreamState::kFailed)) return true;

@@ -12,6 +12,7 @@
 #include <array>
 #include <cassert>
 
+#include "base/keep_errno.h"
 #include "base/sys.h"
 #include "engine/user/hold.h"
 #include "engine/user/kernel_socket.h"
@@ -78,7 +79,7 @@ int UserStream::prepare_to_send(int fd, int flags) {
 int UserStream::decide_before_writing(int fd) {
   if (r_.peer == Peer::kPlain) return decide(fd, Peer::kPlain);
   if (r_.peer != Peer::kUnknown) return 0;
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   uint8_t frame[MPA_MAX_STARTUP_SIZE];
   const ssize_t n = base::sys.recv(fd, frame, sizeof frame, MSG_PEEK | MSG_DONTWAIT);
   const bool is_mpa =

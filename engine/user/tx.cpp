@@ -8,6 +8,7 @@
 #include <array>
 #include <utility>
 
+#include "base/keep_errno.h"
 #include "base/sys.h"
 #include "engine/user/hold.h"
 #include "engine/user/kernel_socket.h"
@@ -337,7 +338,7 @@ int UserStream::flush_tail(int fd, bool may_wait) {
 
 Io UserStream::send_now(int fd, std::span<const iovec> from, int flags) {
   base::cancellation_point();
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   constexpr int kKnown = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_EOR | MSG_CONFIRM;
   if ((flags & ~kKnown) != 0)
     return Io::fail(decide_before_writing(fd) != 0 ? EPROTOTYPE : EOPNOTSUPP);

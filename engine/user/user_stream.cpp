@@ -11,11 +11,12 @@
 #include <new>
 #include <utility>
 
+#include "base/keep_errno.h"
 #include "base/process.h"
 #include "base/sys.h"
 #include "engine/user/hold.h"
 #include "engine/user/kernel_socket.h"
-#include "engine/user/message_record.h"
+#include "engine/user/relatives/message_record.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -107,7 +108,7 @@ void UserStream::release(int fd) {
 void UserStream::take_unread_words(int fd) {
   if (is_state(StreamState::kFailed) || is_in_memory()) return;
   const bool is_unused = r_.role == Role::kInitiator && !tx_.is_started;
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   if (!is_unused && bytes_queued(fd) > 0 && is_my_cookie(fd)) is_recv_ready(fd);
 }
 
@@ -151,6 +152,10 @@ StreamStatus UserStream::status() const {
 
 namespace {
 
+uint32_t payload_of(const StreamAttr& attr) {
+  return attr.max_payload != 0 ? std::min(attr.max_payload, kMaxChunkPayload) : kPreferredPayload;
+}
+
 class UserStreamEngine final : public StreamEngine {
  public:
   void set_naming(Naming naming) override { engine::set_naming(naming); }
@@ -162,7 +167,7 @@ class UserStreamEngine final : public StreamEngine {
     if (arena == nullptr || !prepare(*arena)) return fail_errno(ENOSYS);
     void* place = arena->allocate_record();
     if (place == nullptr) return fail_errno(ENFILE);
-    auto* record = new (place) Record(attr);
+    auto* record = new (place) Record(attr, payload_of(attr));
     publish_plain(*arena);
     Stream* stream = view(*arena, *record);
     if (stream == nullptr) return fail_errno(ENFILE);

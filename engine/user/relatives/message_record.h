@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/user/record.h"
+#include "engine/user/relatives/record.h"
 #include "rdmap/qp_counters.h"
 
 namespace ddpsock::engine {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-#include "engine/user/record.h"
+#include "engine/user/relatives/record.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -8,18 +8,45 @@
 #include <algorithm>
 #include <cstring>
 
-#include "engine/user/chunk.h"
-
 namespace ddpsock::engine {
 
-Record::Record(const StreamAttr& attr)
+const char* memory_text(MemoryState state) {
+  switch (state) {
+    case MemoryState::kUnasked:
+      return "the peer has not offered shared memory";
+    case MemoryState::kOffered:
+      return "shared memory is offered, the peer has not joined";
+    case MemoryState::kInvited:
+      return "shared memory is offered by the peer, not joined yet";
+    case MemoryState::kJoined:
+      return "shared memory";
+    case MemoryState::kNotWanted:
+      return "shared memory is not wanted, or the peer is not proved";
+    case MemoryState::kNoMemory:
+      return "the kernel has no memory or descriptor for it";
+    case MemoryState::kNotAllowed:
+      return "the peer is another user's, hides, or is in another pid namespace";
+    case MemoryState::kBadOffer:
+      return "the memory that the peer offered is not what it said";
+    case MemoryState::kShared:
+      return "several processes held the connection when it began";
+    case MemoryState::kLeft:
+      return "left shared memory for a program that was executed";
+    case MemoryState::kYielded:
+      return "left shared memory for one-sided operations";
+    case MemoryState::kBroken:
+      return "the connection has ended";
+  }
+  return "";
+}
+
+Record::Record(const StreamAttr& attr, uint32_t payload)
     : role(attr.role),
       peer(attr.peer),
       is_strict(attr.is_strict),
       wants_crc(attr.wants_crc),
       wants_memory(attr.may_share_memory && attr.peer == Peer::kProved),
-      max_payload(attr.max_payload != 0 ? std::min(attr.max_payload, kMaxChunkPayload)
-                                        : kPreferredPayload),
+      max_payload(payload),
       start_timeout(attr.start_timeout),
       opened_at(base::now()) {
   std::strncpy(verdict.data(), attr.verdict, verdict.size() - 1);

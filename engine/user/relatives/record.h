@@ -16,7 +16,7 @@
 #include "ddp/format.h"
 #include "engine/shm/segment.h"
 #include "engine/stream.h"
-#include "engine/user/arena.h"
+#include "engine/user/relatives/arena.h"
 
 namespace ddpsock::engine {
 
@@ -136,7 +136,7 @@ struct RawState {
   uint32_t control_begin = 0, control_end = 0;
 };
 
-// Why a stream is not in shared memory. The texts are in memory.cpp.
+// Why a stream is not in shared memory.
 enum class MemoryState : uint8_t {
   kUnasked,     // nobody has offered any
   kOffered,     // by us; the peer has not joined
@@ -188,7 +188,8 @@ struct Memory {
 const char* memory_text(MemoryState state);
 
 struct Record {
-  explicit Record(const StreamAttr& attr);
+  // `payload`: of a chunk at most, bytes.
+  Record(const StreamAttr& attr, uint32_t payload);
 
   // As far as the kernel knows them by now.
   void note_addresses(int fd);

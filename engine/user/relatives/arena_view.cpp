@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-#include "engine/user/arena_view.h"
+#include "engine/user/relatives/arena_view.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #include <span>
 #include <type_traits>
 
-#include "engine/user/arena_layout.h"
+#include "engine/user/relatives/arena_layout.h"
 
 namespace ddpsock::engine {
 namespace {

@@ -10,9 +10,9 @@
 #include <cstdint>
 
 #include "base/lease.h"
-#include "engine/user/arena.h"
-#include "engine/user/message_record.h"
-#include "engine/user/record.h"
+#include "engine/user/relatives/arena.h"
+#include "engine/user/relatives/message_record.h"
+#include "engine/user/relatives/record.h"
 
 namespace ddpsock::engine {
 

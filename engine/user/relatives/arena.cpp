@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-#include "engine/user/arena.h"
+#include "engine/user/relatives/arena.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -18,7 +18,7 @@
 #include "base/process.h"
 #include "base/sparse.h"
 #include "base/sys.h"
-#include "engine/user/arena_layout.h"
+#include "engine/user/relatives/arena_layout.h"
 
 namespace ddpsock::engine {
 namespace {

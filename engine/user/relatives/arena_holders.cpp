@@ -7,12 +7,12 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/keep_errno.h"
 #include "base/kernel_call.h"
 #include "base/process.h"
 #include "base/sys.h"
-#include "engine/user/arena.h"
-#include "engine/user/arena_layout.h"
-#include "engine/user/kernel_socket.h"
+#include "engine/user/relatives/arena.h"
+#include "engine/user/relatives/arena_layout.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -74,7 +74,7 @@ uint32_t Arena::my_place() {
 
 // This process is there from now on: at `foreseen`, or in a place of its own.
 void Arena::enter_process(uint32_t foreseen) {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   const pid_t pid = getpid();
   uint32_t place = foreseen;
   int unborn = kUnborn;
@@ -166,7 +166,7 @@ bool Arena::is_dead(uint32_t name, uint32_t thread) {
   if (name == 0) return false;
   const uint32_t place = name % kNowhere;
   if (name_of(place) != name) return true;
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   const auto is_no_thread_of = [thread](int pid) {
     return base::kernel_call(SYS_tgkill, pid, thread, 0) != 0 && errno == ESRCH;
   };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-#include "engine/user/life.h"
+#include "engine/user/relatives/life.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,9 +14,9 @@
 #include <cstdio>
 
 #include "base/fd.h"
+#include "base/keep_errno.h"
 #include "base/kernel_call.h"
 #include "base/sys.h"
-#include "engine/user/kernel_socket.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -36,7 +36,7 @@ struct flock lock_of(off_t byte) {
 
 // The description must be this process's own, hence a new one by way of /proc.
 bool LifeLock::hold(int file, off_t byte, Heirs heirs) {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   page_ = nullptr;
   char path[64];
   snprintf(path, sizeof path, "/proc/self/fd/%d", file);
@@ -57,27 +57,27 @@ bool LifeLock::hold(int file, off_t byte, Heirs heirs) {
 }
 
 void LifeLock::let_go() {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   if (page_ != nullptr) munmap(page_, kPage);
   page_ = nullptr;
 }
 
 LifeLock::State LifeLock::look(int file, off_t byte) {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   struct flock lock = lock_of(byte);
   if (base::sys.fcntl(file, F_OFD_GETLK, &lock) != 0) return State::kUnknown;
   return lock.l_type == F_UNLCK ? State::kFree : State::kHeld;
 }
 
 bool LifeLock::hold_weakly(int file, off_t byte) {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   struct flock lock = lock_of(byte);
   return base::sys.fcntl(file, F_SETLK, &lock) == 0;
 }
 
 // Marked for removal at once: it goes with the last that has it.
 void Lineage::begin() {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   if (page_ != nullptr) shmdt(page_);
   page_ = nullptr;
   id_ = shmget(IPC_PRIVATE, kPage, S_IRUSR | S_IWUSR);
@@ -93,29 +93,29 @@ void Lineage::begin() {
 
 bool Lineage::has_unknown() const {
   if (id_ < 0) return false;
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   shmid_ds about{};
   return shmctl(id_, IPC_STAT, &about) == 0 && about.shm_nattch > 1;
 }
 
 void Lineage::expect_child() const {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   if (page_ != nullptr) madvise(page_, kPage, MADV_DONTFORK);
 }
 
 void Lineage::child_is_made() const {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   if (page_ != nullptr) madvise(page_, kPage, MADV_DOFORK);
 }
 
 uint64_t pid_namespace() {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   struct stat st;
   return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
 }
 
 bool is_process_gone(pid_t pid) {
-  const KeepErrno keep;
+  const base::KeepErrno keep;
   const base::UniqueFd fd(static_cast<int>(base::kernel_call(SYS_pidfd_open, pid, 0)));
   if (!fd.is_valid())
     return errno == ESRCH || (errno != EINVAL && kill(pid, 0) != 0 && errno == ESRCH);

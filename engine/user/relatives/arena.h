@@ -22,7 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/user/life.h"
+#include "engine/user/relatives/life.h"
 
 namespace ddpsock::engine {
 

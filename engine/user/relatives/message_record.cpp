@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-#include "engine/user/message_record.h"
+#include "engine/user/relatives/message_record.h"
 
 #include <errno.h>
 #include <sys/socket.h>
