@@ -166,17 +166,15 @@ class Stream {
   // Is `fd` this connection? Asks the kernel where a call of this process has slept since it was
   // asked last, once in a few ms, and says yes else.
   bool is_behind(int fd) {
-    if (compared_at_.load(std::memory_order_relaxed) == base::last_wake()) [[likely]]
-      return true;
-    return is_surely_behind(fd);
-  }
-  // The same, and asks in any case: for a call that has itself slept.
-  bool is_surely_behind(int fd) {
     const int64_t now = base::last_wake();
-    const bool is_behind = is_same_socket(fd);
-    compared_at_.store(is_behind ? now : kMustCompare, std::memory_order_relaxed);
-    return is_behind;
+    if (compared_at_.load(std::memory_order_relaxed) == now) [[likely]]
+      return true;
+    const bool is_same = is_same_socket(fd);
+    compared_at_.store(is_same ? now : kMustCompare, std::memory_order_relaxed);
+    return is_same;
   }
+  // The next is_behind() asks in any case.
+  void forget_comparison() { compared_at_.store(kMustCompare, std::memory_order_relaxed); }
 
   // A descriptor of the stream is about to be closed, and StreamEngine::Naming denies it by now:
   // returns when no call of this process is between two system calls on it. Calls that sleep are

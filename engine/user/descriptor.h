@@ -20,6 +20,12 @@ class Descriptor {
     may_be_taken_ = true;
   }
 
+  // A sleep in slices: the look at the end of the one before may be of this very tick.
+  void note_slice() {
+    note_sleep();
+    stream_.forget_comparison();
+  }
+
   operator int() const {
     if (may_be_taken_) [[unlikely]] {
       may_be_taken_ = false;

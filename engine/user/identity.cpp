@@ -2,8 +2,7 @@
 // Whose a descriptor is. The number that a program passes is the stream's only as long as the
 // program has not closed it and got it back for something else; a socket's cookie is never used
 // again. Closes that pass the library by (io_uring, the bare instruction) are seen by the cookie
-// alone. It is compared after a sleep of the call's own, and before a call if somebody has slept
-// since, this at most once in a tick of the coarse clock.
+// alone, which is compared once somebody has slept, and at most once in a tick of the coarse clock.
 #include <sched.h>
 #include <sys/socket.h>
 
@@ -45,7 +44,7 @@ int UserStream::still_named(int fd) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const auto names = naming.load(std::memory_order_relaxed);
   if (names != nullptr && !names(fd, *this)) return -1;
-  return is_surely_behind(fd) ? fd : -1;
+  return is_behind(fd) ? fd : -1;
 }
 
 void UserStream::await_calls() {

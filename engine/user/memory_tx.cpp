@@ -196,7 +196,7 @@ class UserStream::MemorySender {
         base::kernel_call(SYS_futex, &futex, FUTEX_WAIT, wanted, &ts, nullptr, 0) != 0 &&
         errno == EINTR;
     s_.tx_.is_asleep = false;
-    fd_.note_sleep();
+    fd_.note_slice();
     if (is_interrupted && !(sent_ == 0 && deadline == kNever && do_handlers_restart()))
       error_ = EINTR;
     if (fd_ < 0) error_ = EBADF;
