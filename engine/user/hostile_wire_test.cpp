@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/sys.h"
 #include "engine/one_sided.h"
+#include "engine/user/relatives/arena.h"
 #include "engine/user/stream_testing.h"
 #include "engine/user/user_stream.h"
 #include "engine/user/wire_testing.h"
@@ -164,6 +165,82 @@ struct NoOperations final : OneSided {
   }
   int flush() override { return 0; }
 };
+
+// All blocks that relatives share are lent.
+class NoBlocks {
+ public:
+  NoBlocks() {
+    Arena& arena = *Arena::get();
+    for (uint32_t b = arena.allocate_block(); b != Arena::kNoBlock; b = arena.allocate_block())
+      lent_.push_back(b);
+  }
+  ~NoBlocks() {
+    for (const uint32_t b : lent_) Arena::get()->free_block(b);
+  }
+
+ private:
+  std::vector<uint32_t> lent_;
+};
+
+TEST_F(HostileWire, WithoutABlockACallBesideOneSidedOperationsEnds) {
+  NoOperations operations;
+  ASSERT_TRUE(b.s->begin_one_sided(b.fd, operations));
+  EXPECT_EQ(error_of_recv(MSG_DONTWAIT), EAGAIN);
+  put(chunk(pattern(9), 1));
+  static int calls;
+  calls = 0;
+  const auto real = base::sys.recvmsg;
+  base::sys.recvmsg = [](int fd, msghdr* m, int flags) -> ssize_t {
+    if (++calls < 100) return ::recvmsg(fd, m, flags);
+    errno = EIO;
+    return -1;
+  };
+  {
+    const NoBlocks none;
+    for (const int flags : {0, int{MSG_DONTWAIT}, int{MSG_WAITALL}, int{MSG_PEEK}})
+      EXPECT_EQ(error_of_recv(flags), ENOBUFS) << flags;
+    EXPECT_EQ(b.s->readable(b.fd).count, 0);
+  }
+  base::sys.recvmsg = real;
+  EXPECT_LT(calls, 100);
+  EXPECT_TRUE(kernel_says_readable(b.fd)) << "I1";
+  EXPECT_EQ(b.recv(100), pattern(9)) << "nothing is lost";
+  b.s->end_one_sided();
+}
+
+// It has not begun yet, or has ended; one that is asked again and again is not asked for ever.
+struct DeafOperations final : OneSided {
+  static constexpr int kMost = 1000;
+  void wake() override {}
+  void take_in() override {
+    if (++times_asked < kMost) return;
+    uint8_t bytes[4096];
+    const MutBytes all[] = {bytes};
+    while (arrived.pop(all) > 0) continue;
+    arrived.note_done();
+  }
+  int flush() override { return 0; }
+  int times_asked = 0;
+};
+
+TEST_F(HostileWire, AQueuePairThatTakesNothingMakesNoCallSpin) {
+  DeafOperations operations;
+  ASSERT_TRUE(b.s->begin_one_sided(b.fd, operations));
+  let_recv_time_out_after(50);
+  Buffer run;
+  while (run.size() <= FpduFifo::kSize) run = std::move(run) + empty_write();
+  std::thread writer([&] { put(run + chunk(pattern(9), 1)); });
+  while (operations.arrived.is_empty() && operations.times_asked < DeafOperations::kMost)
+    EXPECT_EQ(error_of_recv(MSG_DONTWAIT), EAGAIN);
+  EXPECT_EQ(error_of_recv(0), EAGAIN);
+  operations.times_asked = 0;
+  EXPECT_EQ(error_of_recv(MSG_DONTWAIT), EAGAIN);
+  EXPECT_LT(operations.times_asked, DeafOperations::kMost);
+  operations.times_asked = DeafOperations::kMost;
+  EXPECT_EQ(b.recv(100), pattern(9)) << "nothing is lost";
+  writer.join();
+  b.s->end_one_sided();
+}
 
 struct Waiting {
   const char* name;

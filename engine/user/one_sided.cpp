@@ -172,17 +172,18 @@ UserStream::Offered UserStream::offer_fpdu(Bytes fpdu) {
 }
 
 // For a receive call that has begun before the stream was drained. 0; EOPNOTSUPP: not for the queue
-// pair; EAGAIN: another process's.
+// pair; EAGAIN: another process's, or the queue pair takes none now.
 int UserStream::hand_over(Bytes fpdu) {
   const uint32_t size = fpdu_size(base::load_be16(fpdu.data()));
   if (fpdu.size() < size) return EOPNOTSUPP;
   for (;;) {
     const Offered offered = offer_fpdu(fpdu.first(size));
-    if (OneSided* q = queue_pair(); q != nullptr) q->take_in();
+    OneSided* const q = queue_pair();
+    if (q != nullptr) q->take_in();
     if (is_state(StreamState::kFailed)) return ECONNRESET;
     if (offered == Offered::kTaken) return 0;
     if (offered == Offered::kUnasked) return EOPNOTSUPP;
-    if (offered == Offered::kForeign) return EAGAIN;
+    if (offered == Offered::kForeign || (q != nullptr && !q->arrived.is_done())) return EAGAIN;
   }
 }
 

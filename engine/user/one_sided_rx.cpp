@@ -129,7 +129,7 @@ bool UserStream::pool_residue() {
 UserStream::Drain UserStream::take_fpdus(int fd, uint32_t end, uint32_t& taken, int& error) {
   const uint8_t* data = arena_.block_data(rx_.block);
   for (;;) {
-    if (!pool_residue()) return Drain::kNoRoom;
+    if (!pool_residue()) return why_not_pooled();
     if (is_at_residue()) {
       const uint32_t octets = std::min(rx_.residue_octets, end - taken);
       rx_.residue_octets -= octets;
@@ -153,7 +153,7 @@ UserStream::Drain UserStream::take_fpdus(int fd, uint32_t end, uint32_t& taken, 
       error = fail_crc(fd);
       return Drain::kFailed;
     }
-    if (!add_to_pool(left.data() + kChunkHeader, fpdu.payload)) return Drain::kNoRoom;
+    if (!add_to_pool(left.data() + kChunkHeader, fpdu.payload)) return why_not_pooled();
     if (r_.has_crc) count_crc();
     advance(fpdu);
     taken += fpdu.size;
@@ -179,7 +179,7 @@ UserStream::Drained UserStream::drain(int fd, std::optional<size_t>& most) {
   if (!begin_draining(fd)) return {Drain::kFailed, ENOBUFS};
   uint8_t* data = arena_.block_data(rx_.block);
   for (;;) {
-    if (!pool_residue()) return {Drain::kNoRoom, 0};
+    if (!pool_residue()) return {why_not_pooled(), 0};
     const size_t queued = bytes_queued(fd);
     if (queued <= rx_.held) return judge_silence(fd);
     if (!most) most = queued - rx_.held;
@@ -346,6 +346,8 @@ Io UserStream::recv_drained(int fd, IoCursor& to, int flags, size_t& got, bool& 
     // A full pool and a peek for more than it has: there is no more to see.
     if (drained.end == Drain::kNoRoom && is_looking && n > 0)
       return Io::ok(static_cast<ssize_t>(got));
+    if (drained.end == Drain::kNoMemory)
+      return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(ENOBUFS);
     if (drained.end == Drain::kNoRoom) continue;  // there is now: what was in the way is done
     in_vain = got == before ? in_vain + 1 : 0;
     before = got;
@@ -362,7 +364,12 @@ Io UserStream::recv_drained(int fd, IoCursor& to, int flags, size_t& got, bool& 
 // done.
 UserStream::Drained UserStream::drain_and_take_in(int fd, std::optional<size_t>& most) {
   Drained drained = drain(fd, most);
-  if (OneSided* q = queue_pair(); q != nullptr && !q->arrived.is_done()) q->take_in();
+  if (OneSided* q = queue_pair(); q != nullptr && !q->arrived.is_done()) {
+    q->take_in();
+    // One that has not begun, or has ended, takes nothing: then it is somebody else's turn.
+    const bool is_in_the_way = drained.end == Drain::kNoRoom && rx_.pool_size() == 0;
+    if (is_in_the_way && !q->arrived.is_done()) drained.end = Drain::kForeign;
+  }
   if (drained.end == Drain::kFailed && rx_.error == 0) rx_.error = drained.error;
   if (is_state(StreamState::kFailed)) {
     drop_pool();
@@ -422,6 +429,7 @@ Result<size_t> UserStream::receive_fpdus(int fd, std::span<const MutBytes> to) {
       return 0;
     case Drain::kEmpty:
     case Drain::kNoRoom:
+    case Drain::kNoMemory:
     case Drain::kForeign:
       break;
   }

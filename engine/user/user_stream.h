@@ -288,7 +288,15 @@ class UserStream final : public Stream {
   void give_way();
 
   // one_sided_rx.cpp. REQUIRES: the receive lease.
-  enum class Drain : uint8_t { kEmpty, kNoRoom, kForeign, kOver, kLost, kFailed };
+  enum class Drain : uint8_t {
+    kEmpty,
+    kNoRoom,    // until the caller has taken what there is
+    kNoMemory,  // and there is nothing to take
+    kForeign,
+    kOver,
+    kLost,
+    kFailed,
+  };
   struct Drained {
     Drain end;
     int error;  // kLost, kFailed: an errno value
@@ -300,6 +308,8 @@ class UserStream final : public Stream {
   bool begin_draining(int fd);
   bool pool_residue();
   bool add_to_pool(const uint8_t* p, uint32_t n);
+  // Why it could not. An empty pool has room for any FPDU in its first block, if it has one.
+  Drain why_not_pooled() const { return rx_.pool_size() > 0 ? Drain::kNoRoom : Drain::kNoMemory; }
   void take_from_pool(IoCursor& to, size_t n, bool is_truncating);
   void show_pool(IoCursor to, size_t n, bool is_truncating);
   int settle_held(int fd);
