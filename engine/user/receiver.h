@@ -48,6 +48,7 @@ class UserStream::Receiver {
   ssize_t read(uint32_t ask, int flags);
   ssize_t receive_message(std::span<const iovec> into, int flags);
   void enable_queue_hints();
+  ssize_t await_byte();
   bool prepare_to_sleep();
   void wake_up();
   bool make_room(uint32_t ask);

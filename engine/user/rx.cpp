@@ -320,6 +320,10 @@ ssize_t UserStream::Receiver::read(uint32_t ask, int flags) {
   // What is known to be queued is not slept for.
   if (rx_.queued > 0) flags |= MSG_DONTWAIT;
   if ((flags & MSG_DONTWAIT) == 0 && !prepare_to_sleep()) return -1;
+  if ((flags & MSG_DONTWAIT) == 0 && s_.arena_.may_be_shared(&s_.r_)) {
+    if (const ssize_t n = await_byte(); n <= 0) return n;
+    flags |= MSG_DONTWAIT;
+  }
   ask = std::min(ask, capacity_ - end_);
   ssize_t n;
   if (rx_.has_queue_hints && ask >= kFirstLook) {
@@ -366,6 +370,15 @@ void UserStream::Receiver::enable_queue_hints() {
   // Refused before Linux 4.18; then bulk goes through the buffer.
   rx_.has_queue_hints = base::sys.setsockopt(fd_, IPPROTO_TCP, TCP_INQ, &one, sizeof one) == 0;
   errno = saved;
+}
+
+// The kernel may have given bytes to a process that is killed before it comes back from its sleep:
+// where a relative would go on, one sleeps without taking anything.
+ssize_t UserStream::Receiver::await_byte() {
+  uint8_t byte;
+  const ssize_t n = base::sys.recv(fd_, &byte, 1, MSG_PEEK);
+  wake_up();
+  return n;
 }
 
 // The process may be killed in its sleep: what the record says is then what is so, and a relative

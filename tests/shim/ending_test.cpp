@@ -194,7 +194,8 @@ TEST_F(Ending, BytesBeforeAResetAreStillDelivered) {
   send_all(server_, "the answer");
   await_queued(client_, 10);
   pair_.server.close();
-  EXPECT_TRUE(poll_for(client_, POLLIN) & POLLHUP);
+  // Beside one-sided operations the kernel closes when the library's thread has let go.
+  EXPECT_TRUE(poll_for(client_, column() == Column::kOneSided ? 0 : POLLIN) & POLLHUP);
   EXPECT_EQ(recv_exactly(client_, 10), "the answer");
   expect_recv_fails(client_, ECONNRESET);
 }

@@ -100,6 +100,8 @@ class Arena {
   // Does no other process hold the record, foreseen or not? One that forks at this moment is seen,
   // or its child has what this process had mapped before the question.
   bool is_sole_holder(const void* record);
+  // Is another process known to hold the record? A load, in a family of one.
+  bool may_be_shared(const void* record);
 
   uint32_t live_records() const;
   // Could allocate_record() succeed?

@@ -188,6 +188,12 @@ bool Arena::is_sole_holder(const void* rec) {
          !lineage_.has_unknown();
 }
 
+bool Arena::may_be_shared(const void* rec) {
+  if (!shared_->has_heirs.load(std::memory_order_relaxed)) return false;
+  const RecordHead& h = *head(index_of(rec));
+  return h.has_unlisted_holder.load() || !h.holders.is_only(my_place());
+}
+
 bool Arena::release_record(void* rec) {
   const uint32_t me = my_place();
   const uint32_t i = index_of(rec);
@@ -294,8 +300,10 @@ void Arena::keep_for_unlisted() {
 
 void Arena::hold_all_for(uint32_t place) {
   for (uint32_t word = 0; word < rotation() / 64; ++word)
-    for (uint64_t bits = held_[word].load(); bits != 0; bits &= bits - 1)
+    for (uint64_t bits = held_[word].load(); bits != 0; bits &= bits - 1) {
+      shared_->has_heirs.store(true, std::memory_order_relaxed);
       head(word * 64 + static_cast<uint32_t>(__builtin_ctzll(bits)))->holders.add(place);
+    }
 }
 
 // All that this process holds, process `pid` holds too. Its place.

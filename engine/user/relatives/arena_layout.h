@@ -57,6 +57,7 @@ struct ArenaHead {
   std::atomic<uint32_t> record_cursor;
   std::atomic<uint32_t> records_live;
   std::atomic<uint32_t> rotation;
+  std::atomic<bool> has_heirs;  // what one process held was held for another, once
   std::atomic<uint32_t> block_hint;
   std::atomic<uint32_t> freed_cursor;
   // Free, or in use again, and their pages kept: beyond the first blocks, whose are kept always.
