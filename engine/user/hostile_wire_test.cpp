@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
 
+#include <array>
 #include <atomic>
 #include <thread>
 
@@ -17,13 +18,35 @@
 #include "engine/user/stream_testing.h"
 #include "engine/user/user_stream.h"
 #include "engine/user/wire_testing.h"
+#include "mpa/startup_frame.h"
+#include "stream/hello.h"
 
 namespace ddpsock::engine {
 namespace {
 
+// It says that it joins memory that is offered, and never does.
+Buffer reply_of_one_that_joins() {
+  std::array<uint8_t, DDPSOCK_HELLO_MAX_SIZE> hello;
+  const auto size = stream::encode(
+      hello, {.features = DDPSOCK_FEATURE_STREAM | DDPSOCK_FEATURE_JOINS, .max_payload = 60'000});
+  mpa::StartupFrame frame{.kind = mpa::FrameKind::kReply,
+                          .private_data = Bytes(hello).first(size.value_or(0))};
+  frame.enhanced = mpa::Enhanced{};
+  Buffer bytes(512);
+  bytes.resize(mpa::write_startup(frame, bytes).value_or(0));
+  return bytes;
+}
+
 class HostileWire : public testing::Test {
  protected:
-  HostileWire() { put(request()); }
+  explicit HostileWire(bool is_offering = false)
+      : b(tcp.server, is_offering ? Role::kInitiator : Role::kResponder, Peer::kProved, false, true,
+          is_offering) {
+    if (is_offering) {
+      EXPECT_EQ(b.send({'x'}).count, 1);
+    }
+    put(is_offering ? reply_of_one_that_joins() : request());
+  }
   void put(const Buffer& bytes) { engine::put(tcp.client, bytes); }
   // With little room little is read at a time.
   int error_of_recv(int flags) {
@@ -36,7 +59,7 @@ class HostileWire : public testing::Test {
   }
 
   TcpPair tcp;
-  End b{tcp.server, Role::kResponder};
+  End b;
 };
 
 TEST_F(HostileWire, PeekShowsASegmentedSendAndTakesNothing) {
@@ -246,10 +269,11 @@ struct Waiting {
   const char* name;
   int flags;
   bool is_draining;
+  bool is_offering = false;  // memory, which the peer might still join
 };
 class PatienceOfACall : public HostileWire, public testing::WithParamInterface<Waiting> {
  protected:
-  PatienceOfACall() {
+  PatienceOfACall() : HostileWire(GetParam().is_offering) {
     const bool is_begun = !GetParam().is_draining || b.s->begin_one_sided(b.fd, operations_);
     EXPECT_TRUE(is_begun);
   }
@@ -264,7 +288,10 @@ INSTANTIATE_TEST_SUITE_P(Calls, PatienceOfACall,
                                          Waiting{"all", MSG_WAITALL, false},
                                          Waiting{"recv_draining", 0, true},
                                          Waiting{"peek_draining", MSG_PEEK, true},
-                                         Waiting{"all_draining", MSG_WAITALL, true}),
+                                         Waiting{"all_draining", MSG_WAITALL, true},
+                                         Waiting{"recv_offering", 0, false, true},
+                                         Waiting{"peek_offering", MSG_PEEK, false, true},
+                                         Waiting{"all_offering", MSG_WAITALL, false, true}),
                          [](const auto& p) { return p.param.name; });
 
 TEST_P(PatienceOfACall, IsNotProlongedByNothing) {
@@ -275,6 +302,32 @@ TEST_P(PatienceOfACall, IsNotProlongedByNothing) {
   const Duration took = base::now() - start;
   EXPECT_GE(took.ns, 190'000'000);
   EXPECT_LT(took.ns, 1'000'000'000);
+}
+
+// However the peer cuts them, also so that no read finds less than it asks for.
+TEST_P(PatienceOfACall, IsNotProlongedByParts) {
+  let_recv_time_out_after(200);
+  constexpr int kMost = 40;  // takes ten times as long
+  uint32_t msn = 1;
+  for (const uint32_t size : {4u, kChunkHeader}) {
+    std::atomic<bool> is_over{false};
+    int parts = 0;
+    std::thread drops([&] {
+      for (; parts < kMost && !is_over; ++msn) {
+        const Buffer one = chunk({}, msn);
+        for (auto at = one.begin(); at != one.end(); ++parts) {
+          const auto end = one.end() - at > size ? at + size : one.end();
+          put(Buffer(at, end));
+          at = end;
+          if (!is_over) usleep(50'000);
+        }
+      }
+    });
+    EXPECT_EQ(error_of_recv(GetParam().flags), EAGAIN);
+    is_over = true;
+    drops.join();
+    EXPECT_LT(parts, kMost);
+  }
 }
 
 TEST_P(PatienceOfACall, IsNotProlongedByAFlood) {

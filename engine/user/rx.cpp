@@ -77,11 +77,13 @@ Io UserStream::Receiver::run() {
       if (got_ == 0) error_ = EAGAIN;
       break;
     }
-    if (empty_ > kMostEmpty && !must_drop_ && !is_near_border_) [[unlikely]] {
+    if (empty_ > kMostEmpty && !must_drop_) [[unlikely]] {
       if (!outlive_flood()) break;
       continue;
     }
-    if (is_drained_ && !is_near_border_ && !may_sleep_again()) break;
+    // Near the border a read asks for so little that it may find all of that, and the kernel no
+    // more.
+    if ((is_drained_ || is_near_border_) && !may_sleep_again()) break;
     const ssize_t n = is_near_border_ ? pull_no_further() : pull();
     if (n > 0) continue;
     if (n < 0 && error_ == 0) error_ = errno;

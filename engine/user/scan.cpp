@@ -123,6 +123,7 @@ int UserStream::Scan::drop_empty() {
   for (size_t most = bytes_queued(fd_) + s_.rx_.end - s_.rx_.beg; most > 0;) {
     size_t dropped = 0;
     if (const int e = drop_some(dropped); e != 0) return e;
+    s_.note_fpdu_read();
     if (dropped == 0) return 0;
     most -= std::min(most, dropped);
   }
