@@ -499,6 +499,36 @@ class Killed : public testing::Test {
   }
 };
 
+// It never read, and the program that fills its ring does not sleep.
+TEST_F(Killed, AWriterThatDoesNotWaitIsTold) {
+  TcpPair tcp;
+  const pid_t victim = fork();
+  if (victim == 0) {
+    tcp.close_client();
+    MemoryEnd end(tcp.server, Role::kResponder);
+    for (;;) {
+      if (end.recv(1).size() != 1 || end.send(pattern(1)).count != 1) _exit(1);
+    }
+  }
+  tcp.close_server();
+  MemoryEnd a(tcp.client, Role::kInitiator);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(a.send(pattern(1)).count, 1);
+    ASSERT_EQ(a.recv(1), pattern(1));
+  }
+  ASSERT_STREQ(a.s->status().engine, "shm");
+  kill(victim, SIGSTOP);
+  while (a.send(pattern(70'000), MSG_DONTWAIT).is_ok()) continue;
+  kill(victim, SIGKILL);
+  ASSERT_EQ(waitpid(victim, nullptr, 0), victim);
+  pollfd gone{a.fd, 0, 0};
+  ASSERT_EQ(::poll(&gone, 1, 10'000), 1);
+  int error = EAGAIN;
+  for (int i = 0; i < 3 && error == EAGAIN; ++i)
+    error = a.send(pattern(1), MSG_DONTWAIT | MSG_NOSIGNAL).error;
+  EXPECT_TRUE(error == ECONNRESET || error == EPIPE) << strerror(error);
+}
+
 TEST_F(Killed, AtRandomInstructions) {
   const char* wanted = getenv("DDPSOCK_KILLS");
   const int kills = wanted != nullptr ? atoi(wanted) : 200;

@@ -220,8 +220,14 @@ class UserStream::MemorySender {
     if (is_gone_) return false;
     if (!std::exchange(m_.is_filled, true)) set_unsent_limit(1);
     // A small send buffer is full before the peer's window is, and empty soon after.
-    for (int i = 0; i < kMostPiecesOfFiller; ++i)
-      if (send_octets(kMostFiller, MSG_EOR) <= 0 && !is_ready_now(fd_, POLLOUT)) break;
+    for (int i = 0; i < kMostPiecesOfFiller; ++i) {
+      const ssize_t n = send_octets(kMostFiller, MSG_EOR);
+      if (n > 0) continue;
+      // Where there is room again the next bell tells, and judges, what has become of the peer.
+      const bool is_over = n < 0 && errno != EAGAIN && errno != EINTR;
+      if (is_over && !s_.tx_.is_shut && lane_->is_full()) return fail_gone(errno);
+      if (n == 0 || is_over || !is_ready_now(fd_, POLLOUT)) break;
+    }
     if (lane_->is_closed()) return is_closed_ = true;
     if (lane_->is_full()) {
       error_ = EAGAIN;
