@@ -74,6 +74,8 @@ bool UserStream::take_counted_octets(int fd, uint64_t stays, Duration patience) 
       taken += static_cast<uint64_t>(n);
       if (taken > most && base::now() > end) return false;
     } else if (n == 0 || errno != EAGAIN || base::now() > end) {
+      // The kernel says it once.
+      if (n < 0) keep_error(judge_error(errno));
       return false;
     } else {
       sched_yield();
@@ -355,16 +357,18 @@ void UserStream::take_residue(size_t n) {
   }
 }
 
-// The octets in the place of what was in memory. They may be in the buffer, or still on their way.
-// False: they are.
+// The octets in the place of what was in memory. They may be in the buffer, or still on their way:
+// false, with errno. Behind an end none come.
 bool UserStream::take_residue_octets(int fd) {
   const uint32_t buffered = std::min(rx_.end - rx_.beg, rx_.residue_octets);
   rx_.beg += buffered;
   rx_.residue_octets -= buffered;
   while (rx_.residue_octets > 0) {
     const ssize_t n = discard_octets(fd, rx_.residue_octets, MSG_DONTWAIT);
-    if (n <= 0) return false;
-    rx_.residue_octets -= static_cast<uint32_t>(n);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == EBADF)) return false;
+    if (n < 0) keep_error(judge_error(errno));
+    if (n <= 0) rx_.residue_octets = 0;
+    if (n > 0) rx_.residue_octets -= static_cast<uint32_t>(n);
   }
   return true;
 }

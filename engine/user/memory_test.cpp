@@ -317,6 +317,32 @@ TEST_F(MemoryTest, WritingToAPeerThatHasClosedFails) {
   EXPECT_EQ(errors, 1);
 }
 
+// Octets that were counted, and that its kernel dropped, never come.
+TEST_F(MemoryTest, AnEndComesBehindWhatWasLeftByAPeerThatWasReset) {
+  for (const int flags : {int{MSG_DONTWAIT}, 0}) {
+    TcpPair pair{20'000, 20'000};
+    MemoryEnd x(pair.client, Role::kInitiator), y(pair.server, Role::kResponder);
+    join(x, y);
+    const Buffer sent = fill(x, 1);
+    const linger reset{1, 0};
+    setsockopt(x.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    x.s->note_linger(true);
+    x.release();
+    pair.close_client();
+    y.s->leave_memory(y.fd);
+    Buffer got;
+    while (got.size() < sent.size()) {
+      const Buffer part = y.recv(sent.size() - got.size(), flags);
+      ASSERT_FALSE(part.empty());
+      got.insert(got.end(), part.begin(), part.end());
+    }
+    EXPECT_EQ(got, sent);
+    uint8_t byte;
+    EXPECT_EQ(y.recv(&byte, 1, flags).error, ECONNRESET) << "as TCP tells it";
+    EXPECT_EQ(y.recv(&byte, 1, flags).count, 0);
+  }
+}
+
 TEST_F(MemoryTest, BytesSentBeforeTheCloseArriveBeforeTheEnd) {
   EXPECT_EQ(a.send(pattern(100'000)).count, 100'000);
   a.release();

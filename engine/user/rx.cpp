@@ -496,8 +496,12 @@ Io UserStream::recv_stages(int fd, IoCursor& cursor, int flags) {
         got += n;
       }
       if (cursor.left() == 0) return Io::ok(static_cast<ssize_t>(got));
-      if (!take_residue_octets(fd))
-        return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(EAGAIN);
+      const bool may_wait = got == 0 || (flags & MSG_WAITALL) != 0;
+      Patience patience(fd);
+      while (!take_residue_octets(fd)) {
+        const int e = await_more(fd, may_wait ? flags : flags | MSG_DONTWAIT, patience);
+        if (e != 0) return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(e);
+      }
     } else {
       Receiver receiver(*this, fd, cursor, flags, got);
       const Io io = receiver.run();
