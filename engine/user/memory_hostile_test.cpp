@@ -252,6 +252,17 @@ TEST_F(HostilePeer, NonsenseEndsItsConnectionOnly) {
   EXPECT_NE(b.s->status().failure, nullptr);
 }
 
+// What only recv noticed kept these busy for ever.
+TEST_F(HostilePeer, NonsenseIsFoundByLooksAndPollersToo) {
+  start();
+  attacker.lane_in().writer.tail.store(1 << 30);
+  attacker.ring();
+  EXPECT_TRUE(b.s->is_recv_ready(b.fd));
+  uint8_t byte;
+  EXPECT_EQ(b.recv(&byte, 1, MSG_PEEK | MSG_DONTWAIT).error, ECONNRESET);
+  EXPECT_NE(b.s->status().failure, nullptr);
+}
+
 TEST_F(HostilePeer, ATailThatMovesUnderTheWriterEndsIt) {
   start();
   EXPECT_EQ(b.send(pattern(10)).count, 10);

@@ -30,6 +30,7 @@ constexpr uint64_t kMostBells = 64;  // more is filler, or a reader's that never
 // Locked below what the kernel would take for it, so that the lock never takes back what the peer
 // was offered.
 constexpr int kLockableWindow = 256 * 1024;
+constexpr const char* kNonsense = "the peer wrote nonsense into the shared memory";
 constexpr const char* kNotCounted = "the peer sent what it had not counted";
 
 }  // namespace
@@ -57,8 +58,7 @@ bool UserStream::MemoryReceiver::take() {
   bool has_taken = false;
   while (to_.left() > 0) {
     const auto bytes = lane_->next(std::min(to_.left(), kPiece));
-    if (bytes.is_corrupt)
-      error_ = s_.fail_lost(fd_, "the peer wrote nonsense into the shared memory");
+    if (bytes.is_corrupt) error_ = s_.fail_lost(fd_, kNonsense);
     if (bytes.size == 0) break;
     if ((flags_ & MSG_TRUNC) != 0) {
       to_.skip(bytes.size);
@@ -349,6 +349,7 @@ Io UserStream::peek_in_memory(int fd, std::span<const iovec> to, int flags) {
   Patience patience(fd);
   InLane lane(*this);
   for (uint64_t vain = 0;; ++vain) {
+    if (lane->next(1).is_corrupt) return Io::fail(fail_lost(fd, kNonsense));
     IoCursor cursor(to);
     const size_t seen = look_into_memory(cursor, (flags & MSG_TRUNC) != 0);
     if (seen >= wanted || (seen > 0 && is_ready_now(fd, POLLRDHUP)))
@@ -399,7 +400,7 @@ bool UserStream::is_ready_in_memory(int fd) {
   const auto mark = static_cast<size_t>(rx_.low_water);
   for (bool is_first = true;; is_first = false) {
     const size_t have = lane->size();
-    if (have >= mark) return true;
+    if (have >= mark || lane->next(1).is_corrupt) return true;
     if (have > 0) return is_ready_now(fd, POLLRDHUP);
     size_t none = 0;
     IoCursor nowhere({});
