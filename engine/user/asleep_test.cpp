@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <thread>
 
 #include "base/sys.h"
 #include "engine/user/stream_testing.h"
@@ -60,6 +61,74 @@ TEST(Asleep, NobodyIsWhoWasCancelled) {
   base::sys.recv = real;
   uint8_t x;
   EXPECT_EQ(b.recv(&x, 1, MSG_DONTWAIT).error, ECONNRESET);
+}
+
+// A signal handler forks while the call sleeps: the child's copy of the call returns to a program
+// that goes on, and gives back nothing that is its parent's.
+class Forked : public testing::TestWithParam<int> {
+ protected:
+  // Until the kernel would wait.
+  static ssize_t fork_where_it_sleeps(int fd, void* to, size_t n, int flags) {
+    if ((flags & MSG_DONTWAIT) != 0 || is_waiting) return ::recv(fd, to, n, flags);
+    is_waiting = true;
+    const pid_t child = fork();
+    if (child != 0) {
+      waitpid(child, &child_status, 0);
+      is_child_over = true;
+      while (!may_go_on) usleep(100);
+    }
+    errno = EINTR;
+    return -1;
+  }
+  Forked() {
+    is_waiting = is_child_over = may_go_on = false;
+    child_status = -1;
+  }
+  ~Forked() override { base::sys.recv = real_; }
+
+  void receive_beside_a_child(End& from, End& to) {
+    const pid_t parent = getpid();
+    base::sys.recv = fork_where_it_sleeps;
+    std::thread sleeper([&] {
+      uint8_t x;
+      const int error = to.recv(&x, 1, GetParam()).error;
+      if (getpid() != parent) _exit(error == EINTR ? 0 : 1);
+      EXPECT_TRUE(error == EINTR || error == 0) << "a look may see what has come since";
+    });
+    while (!is_child_over) usleep(100);
+    EXPECT_EQ(child_status, 0);
+    EXPECT_EQ(from.send(pattern(5)).count, 5);
+    uint8_t x;
+    EXPECT_EQ(to.recv(&x, 1, MSG_DONTWAIT).error, EAGAIN) << "it is another call's still";
+    may_go_on = true;
+    sleeper.join();
+    EXPECT_EQ(to.recv(5), pattern(5));
+  }
+
+ private:
+  static inline std::atomic<bool> is_child_over{false}, may_go_on{false};
+  static inline int child_status = -1;
+  const decltype(base::sys.recv) real_ = base::sys.recv;
+};
+INSTANTIATE_TEST_SUITE_P(Calls, Forked, testing::Values(0, MSG_PEEK, MSG_WAITALL));
+
+TEST_P(Forked, TakesNothingOnTheWire) {
+  TcpPair tcp;
+  End a{tcp.client, Role::kInitiator}, b{tcp.server, Role::kResponder};
+  ASSERT_EQ(a.send(pattern(5)).count, 5);
+  ASSERT_EQ(b.recv(5), pattern(5));
+  receive_beside_a_child(a, b);
+}
+
+TEST_P(Forked, TakesNothingInMemory) {
+  TcpPair tcp;
+  MemoryEnd a{tcp.client, Role::kInitiator}, b{tcp.server, Role::kResponder};
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(a.send(pattern(5)).count, 5);
+    ASSERT_EQ(b.recv(5), pattern(5));
+  }
+  ASSERT_STREQ(b.s->status().engine, "shm");
+  receive_beside_a_child(a, b);
 }
 
 }  // namespace

@@ -2,10 +2,13 @@
 // The number that a call came with. A system call that slept acted on the socket it began with, but
 // meanwhile the program may have closed the number and given it to something else: the first use
 // after a sleep makes sure, and from then on it is -1 if that is so. Nothing is then read from or
-// written to the number's new owner; system calls fail with EBADF.
+// written to the number's new owner; system calls fail with EBADF. So it is in a child that a
+// signal handler forked meanwhile: the call that returns there is a copy, and what it holds its
+// parent's.
 #ifndef DDPSOCK_ENGINE_USER_DESCRIPTOR_H_
 #define DDPSOCK_ENGINE_USER_DESCRIPTOR_H_
 
+#include "base/process.h"
 #include "engine/user/user_stream.h"
 
 namespace ddpsock::engine {
@@ -26,16 +29,19 @@ class Descriptor {
     stream_.forget_comparison();
   }
 
+  bool is_copy() const { return generation_ != base::process_generation(); }
+
   operator int() const {
     if (may_be_taken_) [[unlikely]] {
       may_be_taken_ = false;
-      fd_ = stream_.still_named(fd_);
+      fd_ = is_copy() ? -1 : stream_.still_named(fd_);
     }
     return fd_;
   }
 
  private:
   UserStream& stream_;
+  const uint32_t generation_ = base::process_generation();
   mutable int fd_;
   mutable bool may_be_taken_ = false;
 };

@@ -19,9 +19,7 @@ class Hold : private base::Unfinished {
       : Unfinished(abandon), stream_(stream), lease_(lease) {}
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
-  ~Hold() {
-    if (is_held_) give_back();
-  }
+  ~Hold() { end(); }
 
   // Only if nobody has it: false otherwise, at once.
   bool try_take() {
@@ -42,8 +40,9 @@ class Hold : private base::Unfinished {
   // REQUIRES: attempt() has just said kInherited. 0: the one that died was asleep in the kernel,
   // and all is in order; otherwise the connection has failed, with this errno.
   int inherit(int fd);
+  // In a child that a signal handler forked inside the call it is the parent's.
   void end() {
-    if (is_held_) give_back();
+    if (is_held_ && lease_.is_mine()) give_back();
     is_held_ = false;
   }
 

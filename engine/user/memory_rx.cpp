@@ -171,6 +171,10 @@ bool UserStream::MemoryReceiver::sleep(int flags) {
   rx_.is_asleep = true;
   if (flags == 0) ++base::effort.waits;
   const ssize_t n = base::sys.recv(fd, &octet, 1, flags | MSG_PEEK);
+  if (fd_.is_copy()) [[unlikely]] {
+    error_ = EINTR;
+    return false;
+  }
   rx_.is_asleep = false;
   if (flags == 0) fd_.note_sleep();
   if (n <= 0) return on_end(n);

@@ -195,6 +195,10 @@ class UserStream::MemorySender {
     const bool is_interrupted =
         base::kernel_call(SYS_futex, &futex, FUTEX_WAIT, wanted, &ts, nullptr, 0) != 0 &&
         errno == EINTR;
+    if (fd_.is_copy()) [[unlikely]] {
+      error_ = EINTR;
+      return;
+    }
     s_.tx_.is_asleep = false;
     fd_.note_slice();
     if (is_interrupted && !(sent_ == 0 && deadline == kNever && do_handlers_restart()))

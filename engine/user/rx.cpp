@@ -252,6 +252,7 @@ ssize_t UserStream::Receiver::keep_last_byte(int flags) {
   if ((flags & MSG_DONTWAIT) == 0 && !prepare_to_sleep()) return -1;
   const ssize_t n = base::sys.recv(fd_, data_ + end_, 1, flags | MSG_PEEK);
   if ((flags & MSG_DONTWAIT) == 0) wake_up();
+  if (error_ != 0) return -1;
   if (n <= 0) return n;
   const Fpdu fpdu = s_.reader().look({data_ + beg_, end_ + 1 - beg_});
   if (!is_good(fpdu)) return -1;
@@ -336,6 +337,7 @@ ssize_t UserStream::Receiver::read(uint32_t ask, int flags) {
     if (n > 0) rx_.queued -= std::min(rx_.queued, static_cast<uint32_t>(n));
   }
   if ((flags & MSG_DONTWAIT) == 0) wake_up();
+  if (error_ != 0) return -1;
   if (n <= 0) return n;
   end_ += static_cast<uint32_t>(n);
   if (must_drop_) {
@@ -380,7 +382,7 @@ ssize_t UserStream::Receiver::await_byte() {
   uint8_t byte;
   const ssize_t n = base::sys.recv(fd_, &byte, 1, MSG_PEEK);
   wake_up();
-  return n;
+  return error_ == 0 ? n : -1;
 }
 
 // The process may be killed in its sleep: what the record says is then what is so, and a relative
@@ -399,6 +401,10 @@ bool UserStream::Receiver::prepare_to_sleep() {
 }
 
 void UserStream::Receiver::wake_up() {
+  if (fd_.is_copy()) [[unlikely]] {
+    error_ = EINTR;
+    return;
+  }
   rx_.is_asleep = false;
   fd_.note_sleep();
   look_for_border();
@@ -440,6 +446,8 @@ void UserStream::Receiver::on_end() {
 }
 
 Io UserStream::Receiver::finish() {
+  if (fd_.is_copy()) [[unlikely]]
+    return got_ > 0 ? Io::ok(static_cast<ssize_t>(got_)) : Io::fail(EINTR);
   if (must_drop_ && fd_ < 0) {
     rx_.has_kept_byte = true;
   } else if (must_drop_ && error_ == 0) {

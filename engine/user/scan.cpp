@@ -34,7 +34,7 @@ UserStream::Scan::Scan(UserStream& stream, int fd, size_t payload) : s_(stream),
 
 UserStream::Scan::~Scan() {
   if (block_ != Arena::kNoBlock) {
-    s_.arena_.free_block(block_);
+    if (!fd_.is_copy()) s_.arena_.free_block(block_);
   } else if (data_ != nullptr) {
     munmap(data_, capacity_);
   }
@@ -204,6 +204,7 @@ int UserStream::Scan::wait_for_more(size_t queued, Time deadline) {
     return e;
   }
   const ssize_t n = base::sys.recv(fd_, data_, queued + 1, MSG_PEEK | MSG_WAITALL);
+  if (fd_.is_copy()) return EINTR;
   s_.rx_.is_asleep = false;
   fd_.note_sleep();
   if (n < 0) return errno;

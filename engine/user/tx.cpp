@@ -139,6 +139,10 @@ void UserStream::Sender::wait_for_room() {
   // Nothing is begun: who dies here, or jumps away, leaves all as it should be.
   tx_.is_asleep = true;
   error_ = wait_ready(fd_, POLLOUT, *deadline_);
+  if (fd_.is_copy()) [[unlikely]] {
+    error_ = EINTR;
+    return;
+  }
   tx_.is_asleep = false;
   fd_.note_sleep();
   // poll() is never restarted; TCP's send is, if nothing was sent and it has no timeout.
