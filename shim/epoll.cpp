@@ -38,7 +38,8 @@ int keep_true(int set, epoll_event* events, int count) {
     if (const Watched watched = find_watch(set, events[i].data); watched.fd >= 0) {
       const bool is_readable = watched.may_withdraw && (events[i].events & kReadable) != 0 &&
                                (events[i].events & kEnded) == 0;
-      if (!is_report_true(watched.fd, is_readable)) events[i].events &= ~kReadable;
+      if (!is_report_true(watched.fd, is_readable) && may_withdraw_from(set, events[i].data))
+        events[i].events &= ~kReadable;
       // A connection that is complete now, or a socket made non-blocking since.
       if (!needs_watch(watched.fd, watched.may_withdraw)) forget_watch(set, watched.fd);
     }
@@ -199,6 +200,8 @@ int own_epoll_create1(int flags) {
 }
 
 int own_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
+  if (is_any_watched() && operation != EPOLL_CTL_DEL && event != nullptr)
+    note_member(set, fd, event->data);
   if (is_any_set_watched() && is_ours(fd) && (event != nullptr || operation == EPOLL_CTL_DEL) &&
       WatchedSet::defer(set, operation, fd, event))
     return 0;

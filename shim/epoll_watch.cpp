@@ -1,7 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "shim/epoll_watch.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+
+#include <array>
 #include <cstdint>
+#include <span>
+
+#include "base/cancellation.h"
+#include "shim/real.h"
 
 namespace ddpsock::shim {
 
@@ -14,6 +23,7 @@ struct Watch {
   std::atomic<uint64_t> key;
   std::atomic<uint64_t> data;
   std::atomic<bool> may_withdraw;
+  std::atomic<bool> is_alone;  // no other member has its data; false also: not yet known
 };
 constinit Watch watches[kMaxWatches];
 constexpr uint64_t kClaimed = ~uint64_t{0};
@@ -49,6 +59,51 @@ void raise_end(unsigned place) {
   }
 }
 
+template <typename Visit>
+void visit_with_data(int set, uint64_t data, Visit visit) {
+  const unsigned end = watches_end.load(std::memory_order_acquire);
+  for (unsigned i = 0; i < end; ++i) {
+    const uint64_t key = watches[i].key.load(std::memory_order_acquire);
+    if (is_watch(key) && set_of(key) == set &&
+        watches[i].data.load(std::memory_order_relaxed) == data)
+      visit(watches[i], fd_of(key));
+  }
+}
+
+bool has_data(const char* line, uint64_t data) {
+  unsigned long long found;
+  return sscanf(line, "tfd: %*d events: %*x data: %llx", &found) == 1 && found == data;
+}
+
+// As the kernel lists them: what was added before there was a watch is known to nobody else. 0
+// where that cannot be read.
+unsigned count_members_with(int set, uint64_t data) {
+  std::array<char, 64> path;
+  snprintf(path.data(), path.size(), "/proc/self/fdinfo/%d", set);
+  const int saved_errno = errno;
+  const base::Uncancelled whole;
+  const int file = open(path.data(), O_RDONLY | O_CLOEXEC);
+  unsigned count = 0;
+  std::array<char, 1024> text;
+  std::array<char, 128> line;  // a longer one's end says nothing of the data
+  size_t size = 0;
+  for (ssize_t n = 1; file >= 0 && n > 0;) {
+    n = real.read(file, text.data(), text.size());
+    for (const char c : std::span(text).first(n > 0 ? static_cast<size_t>(n) : 0)) {
+      if (c != '\n') {
+        if (size + 1 < line.size()) line[size++] = c;
+        continue;
+      }
+      line[size] = '\0';
+      size = 0;
+      if (has_data(line.data(), data)) ++count;
+    }
+  }
+  if (file >= 0) real.close(file);
+  errno = saved_errno;
+  return count;
+}
+
 }  // namespace
 
 void set_watch(int set, int fd, const epoll_event& event) {
@@ -59,6 +114,7 @@ void set_watch(int set, int fd, const epoll_event& event) {
     watches[i].data.store(event.data.u64, std::memory_order_relaxed);
     watches[i].may_withdraw.store((event.events & (EPOLLET | EPOLLONESHOT)) == 0,
                                   std::memory_order_relaxed);
+    watches[i].is_alone.store(false, std::memory_order_relaxed);
     watches[i].key.store(make_key(set, fd), std::memory_order_release);
     watch_count.fetch_add(1, std::memory_order_acq_rel);
     raise_end(i);
@@ -78,15 +134,36 @@ void forget_watches_in(int set) {
   forget_where([=](uint64_t key) { return set_of(key) == set; });
 }
 
+void note_member(int set, int fd, epoll_data_t data) {
+  visit_with_data(set, data.u64, [=](Watch& watch, int watched) {
+    if (watched != fd) watch.may_withdraw.store(false, std::memory_order_relaxed);
+  });
+}
+
+bool may_withdraw_from(int set, epoll_data_t data) {
+  bool may = true, is_known = true;
+  visit_with_data(set, data.u64, [&](const Watch& watch, int) {
+    may &= watch.may_withdraw.load(std::memory_order_relaxed);
+    is_known &= watch.is_alone.load(std::memory_order_relaxed);
+  });
+  if (!may || is_known) return may;
+  may = count_members_with(set, data.u64) == 1;
+  visit_with_data(set, data.u64, [=](Watch& watch, int) {
+    if (may) {
+      watch.is_alone.store(true, std::memory_order_relaxed);
+    } else {
+      watch.may_withdraw.store(false, std::memory_order_relaxed);
+    }
+  });
+  return may;
+}
+
 Watched find_watch(int set, epoll_data_t data) {
-  const unsigned end = watches_end.load(std::memory_order_acquire);
-  for (unsigned i = 0; i < end; ++i) {
-    const uint64_t key = watches[i].key.load(std::memory_order_acquire);
-    if (is_watch(key) && set_of(key) == set &&
-        watches[i].data.load(std::memory_order_relaxed) == data.u64)
-      return {fd_of(key), watches[i].may_withdraw.load(std::memory_order_relaxed)};
-  }
-  return {};
+  Watched found;
+  visit_with_data(set, data.u64, [&](const Watch& watch, int fd) {
+    if (found.fd < 0) found = {fd, watch.may_withdraw.load(std::memory_order_relaxed)};
+  });
+  return found;
 }
 
 }  // namespace ddpsock::shim

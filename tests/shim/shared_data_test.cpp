@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Members of an epoll set that a program has given the same data: what it does with an event is to
+// look at all of them, and each must have its own.
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "kernel.h"
+#include "tcp.h"
+
+namespace ddpsock::shim_tests {
+namespace {
+
+class SharedData : public TcpTest {
+ protected:
+  SharedData() {
+    int ends[2];
+    EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    reader_ = Fd(ends[0]);
+    writer_ = Fd(ends[1]);
+  }
+  void add(int fd, uint32_t events) const {
+    epoll_event event{};
+    event.events = events;
+    ASSERT_EQ(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event), 0);
+  }
+  void expect_reported() const {
+    EXPECT_EQ(write(writer_.get(), "x", 1), 1);
+    epoll_event event{};
+    EXPECT_EQ(epoll_wait(epoll_.get(), &event, 1, kSoon), 1);
+    EXPECT_NE(event.events & EPOLLIN, 0u);
+  }
+
+  Fd reader_, writer_;
+  Fd epoll_{epoll_create1(EPOLL_CLOEXEC)};
+};
+
+TEST_F(SharedData, WithAStreamThatIsIdle) {
+  const Pair pair = connected_pair();
+  add(pair.server.get(), EPOLLIN);
+  add(reader_.get(), EPOLLIN);
+  expect_reported();
+}
+
+TEST_F(SharedData, WithAStreamThatCameLater) {
+  const Pair pair = connected_pair();
+  add(reader_.get(), EPOLLIN);
+  add(pair.server.get(), EPOLLIN);
+  expect_reported();
+}
+
+TEST_F(SharedData, OfAPipeThatWasWatchedWithOther) {
+  const Pair pair = connected_pair();
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = 1;
+  ASSERT_EQ(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, reader_.get(), &event), 0);
+  add(pair.server.get(), EPOLLIN);
+  event.data.u64 = 0;
+  ASSERT_EQ(epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, reader_.get(), &event), 0);
+  expect_reported();
+}
+
+TEST_F(SharedData, OfTwoStreams) {
+  const Pair idle = connected_pair(), busy = connected_pair();
+  add(idle.server.get(), EPOLLIN);
+  add(busy.server.get(), EPOLLIN);
+  send_all(busy.client.get(), "abc");
+  epoll_event event{};
+  EXPECT_EQ(epoll_wait(epoll_.get(), &event, 1, kSoon), 1);
+  EXPECT_EQ(recv_exactly(busy.server.get(), 3), "abc");
+}
+
+// The connection is complete when the edge is reported, and has nothing to read.
+TEST_F(SharedData, OfAnEdgeBesideAConnectionUnderWay) {
+  const Listener listener = listen_loopback();
+  const Fd client = make_client_socket(SOCK_NONBLOCK);
+  connect_to(client.get(), listener.address);
+  add(client.get(), EPOLLIN);
+  add(reader_.get(), EPOLLIN | EPOLLET);
+  expect_reported();
+}
+
+}  // namespace
+}  // namespace ddpsock::shim_tests
