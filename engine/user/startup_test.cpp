@@ -154,6 +154,14 @@ TEST_F(Undecided, ShutdownAnswersARequestFirst) {
   EXPECT_EQ(b.recv(100), pattern(9));
 }
 
+TEST_F(Undecided, AShutdownThatTheKernelRefusesDecidesNothing) {
+  EXPECT_EQ(b.s->shutdown(b.fd, 7).error, EINVAL);
+  EXPECT_EQ(b.s->status().state, StreamState::kStarting);
+  put(tcp.client, request());
+  put(tcp.client, chunk(pattern(9), 1));
+  EXPECT_EQ(b.recv(100), pattern(9));
+}
+
 TEST_F(Undecided, ShutdownWithoutARequestMakesItPlain) {
   EXPECT_TRUE(b.s->shutdown(b.fd, SHUT_WR).is_ok());
   EXPECT_EQ(b.s->status().state, StreamState::kPlain);

@@ -43,7 +43,8 @@ void free_blocks(Arena& arena, Record& r) {
 }  // namespace
 
 Io UserStream::shutdown(int fd, int how) {
-  if (how != SHUT_RD) {
+  // What the kernel refuses has no effect.
+  if (how == SHUT_WR || how == SHUT_RDWR) {
     // A peer that waits for our Reply gets it before the end.
     if (decide_before_writing(fd) == 0 && r_.role == Role::kResponder && is_awaited() &&
         !tx_.is_started)

@@ -114,6 +114,8 @@ TEST_F(Ending, BothSidesShut) {
 }
 
 TEST_F(Ending, BadShutdowns) {
+  expect_alive(client_, server_);  // in memory there is something to end only then
+  expect_alive(client_, server_);
   EXPECT_EQ(shutdown(client_, 7), -1);
   EXPECT_EQ(errno, EINVAL);
   const Fd unconnected = make_client_socket();
