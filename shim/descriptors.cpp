@@ -31,6 +31,11 @@ bool may_still_be_chosen(int fd) {
 void duplicated(int from, int to) {
   if (to < 0 || from == to) return;
   const int saved_errno = errno;
+  // A child's numbers say nothing of its parent's sockets and sets.
+  if (is_any_ours() && is_vfork_child()) {
+    errno = saved_errno;
+    return;
+  }
   const Hint hint = hint_of(from);
   set_hint(to, hint.origin, hint.reason);
   drop_stale_fd(to);

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -183,6 +184,20 @@ TEST_F(SetSharing, AForkedProcessThatClosesTakesNothingOut) {
   });
   child.expect_success();
   for (int round = 0; round < 20; ++round) be_busy();
+}
+
+// The child's number is its own, the parent's memory is not.
+TEST_F(SetSharing, AVforkChildThatReusesTheNumberChangesNothing) {
+  ASSERT_EQ(control(set_.get(), EPOLL_CTL_ADD, server_, EPOLLIN), 0);
+  be_busy();
+  ASSERT_EQ(control(set_.get(), EPOLL_CTL_MOD, server_, EPOLLOUT), 0);
+  const pid_t child = vfork();
+  if (child == 0) {
+    dup2(STDERR_FILENO, set_.get());
+    _exit(0);
+  }
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(wait(set_.get(), kSoon), uint32_t{EPOLLOUT});
 }
 
 }  // namespace
