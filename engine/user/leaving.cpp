@@ -60,8 +60,9 @@ void set_int_option(int fd, int name, int value) {
 bool UserStream::take_counted_octets(int fd, uint64_t stays, Duration patience) {
   InLane lane(*this);
   const Time end = base::now() + patience;
-  // More than was counted at first comes only of a peer that goes on in spite of all.
-  const uint64_t most = lane->octets_unread();
+  // More than was counted at first, or than anybody can have counted, comes only of a peer that
+  // goes on in spite of all.
+  const uint64_t most = std::min(lane->octets_unread(), kMostOctetsAtOnce);
   for (uint64_t taken = 0;;) {
     const uint64_t unread = lane->octets_unread();
     // One that is counted may still be under way, or be taken back.

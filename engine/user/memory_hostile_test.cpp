@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/sockios.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -320,6 +322,46 @@ TEST_F(HostilePeer, FillerIsTakenAsFarAsItIsCounted) {
   attacker.lane_in().writer.tail.store(10);
   EXPECT_EQ(b.recv(room.data(), room.size(), MSG_DONTWAIT).count, 10);
   b.release();
+}
+
+// How many octets a call eats is not the peer's to say, who can send as fast as they are eaten. A
+// call may eat twice.
+TEST_F(HostilePeer, NoCallEatsOctetsWithoutEnd) {
+  constexpr size_t kAtMost = size_t{40} << 20, kFlood = size_t{96} << 20;
+  start();
+  const int room = 2 * static_cast<int>(kFlood);
+  setsockopt(tcp.client, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room);
+  const auto lying = [&] {
+    int unsent = 0, unread = 0;
+    ioctl(tcp.client, SIOCOUTQNSD, &unsent);
+    ioctl(b.fd, FIONREAD, &unread);
+    return static_cast<size_t>(unsent) + static_cast<size_t>(unread);
+  };
+  const auto flood = [&] {
+    const Buffer octets(64 * 1024);
+    while (lying() < kFlood &&
+           ::send(tcp.client, octets.data(), octets.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+      continue;
+    return lying() >= kFlood;
+  };
+  attacker.lane_in().writer.octets.fetch_add(uint64_t{1} << 31);
+  attacker.lane_in().writer.settled_octets.fetch_add(uint64_t{1} << 31);
+  const auto expect_an_end = [&](const char* what, auto call) {
+    if (!flood()) return false;
+    call();
+    EXPECT_GT(lying(), kFlood - kAtMost) << what;
+    return true;
+  };
+  const bool has_room = expect_an_end("recv", [&] {
+    attacker.lane_in().writer.tail.fetch_add(1);
+    EXPECT_EQ(b.recv(100, MSG_DONTWAIT).size(), 1u);
+  });
+  uint8_t byte;
+  if (!has_room) GTEST_SKIP() << "SO_SNDBUFFORCE is needed, for a socket that holds a flood";
+  expect_an_end("recv in vain", [&] { EXPECT_EQ(b.recv(&byte, 1, MSG_DONTWAIT).error, EAGAIN); });
+  expect_an_end("poll", [&] { b.s->is_recv_ready(b.fd); });
+  expect_an_end("settle", [&] { b.s->settle(b.fd); });
+  expect_an_end("close", [&] { b.release(); });
 }
 
 // TCP counts SO_RCVTIMEO from when the call began to wait, not from the last octet; and a call that

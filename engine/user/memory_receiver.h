@@ -28,6 +28,7 @@ class UserStream::MemoryReceiver {
   bool wants_more() const;
   bool has_enough() const;
   ssize_t eat(uint64_t most, int flags);
+  void eat_many(uint64_t octets);
   bool await();
   bool may_look_again();
   bool sleep(int flags);

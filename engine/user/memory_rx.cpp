@@ -91,11 +91,7 @@ void UserStream::MemoryReceiver::eat_filler() {
   if (lane_->size() > shm::kMostBytes / 2) return;
   const base::KeepErrno keep;
   lock_window();
-  for (uint64_t left = lane_->octets_unread() - 1; left > 0;) {
-    const ssize_t n = eat(left, MSG_DONTWAIT);
-    if (n <= 0) return;
-    left -= static_cast<uint64_t>(n);
-  }
+  eat_many(lane_->octets_unread() - 1);
 }
 
 // A window that grew with what is eaten would make more of it the next time.
@@ -129,6 +125,16 @@ ssize_t UserStream::MemoryReceiver::eat(uint64_t most, int flags) {
     errno = ECONNRESET;
   }
   return n;
+}
+
+// As many as there are. Where the peer has no end of them the kernel goes on calling the socket
+// readable, and the next call goes on.
+void UserStream::MemoryReceiver::eat_many(uint64_t octets) {
+  for (uint64_t left = std::min(octets, kMostOctetsAtOnce); left > 0;) {
+    const ssize_t n = eat(left, MSG_DONTWAIT);
+    if (n <= 0) return;
+    left -= static_cast<uint64_t>(n);
+  }
 }
 
 // The lane is empty. Asks for a bell, takes octets that are stale, then the kernel has the word,
@@ -287,11 +293,7 @@ void UserStream::MemoryReceiver::settle() {
   if (!lane_->arm() || stale == 0) return;
   const base::KeepErrno keep;
   if (stale > kMostBells) lock_window();
-  for (uint64_t left = stale; left > 0;) {
-    const ssize_t n = eat(left, MSG_DONTWAIT);
-    if (n <= 0) return;
-    left -= static_cast<uint64_t>(n);
-  }
+  eat_many(stale);
 }
 
 // For calls that deliver nothing. True: the lane has bytes.

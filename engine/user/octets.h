@@ -18,6 +18,9 @@
 namespace ddpsock::engine {
 
 inline constexpr size_t kMostFiller = 64 * 1024;
+// Without a look at the rest: more than the sockets of a peer that keeps the rules hold, by
+// default. It says how many there are, and may send them as fast as they are taken.
+inline constexpr uint64_t kMostOctetsAtOnce = uint64_t{16} << 20;
 // Only ever zeros: the source of filler, and where octets would go if the kernel copied them.
 inline constinit uint8_t octets_memory[kMostFiller] = {};
 
