@@ -200,6 +200,8 @@ PlainReturn UserStream::return_to_plain(int fd) {
   if (is_in_memory()) return {State::kPending, kBusy};
   Hold receive(*this, rx_.lease);
   if (!try_to_hold(receive, fd)) return {State::kPending, kBusy};
+  if (is_sending_beyond_reach() || (is_beyond_reach() && go_on_beyond_memory() != 0))
+    return {State::kRefused, "its bytes lie in memory that this process has not mapped"};
   if (!rx_.is_started) {
     const PlainReturn started = start_for_departure(fd);
     if (!rx_.is_started || started.state != State::kPending) return started;

@@ -29,15 +29,10 @@ class Hold : private base::Unfinished {
 
   // Never waits. kHeldByMe: this thread has it already, and keeps it. kInherited: see inherit().
   // kBusy: another call has it, or what lies there cannot be mapped (see above).
-  base::Lease::Outcome attempt() {
-    const auto outcome = lease_.try_acquire();
-    is_held_ =
-        outcome == base::Lease::Outcome::kAcquired || outcome == base::Lease::Outcome::kInherited;
-    if (outcome == base::Lease::Outcome::kAcquired && reach() != 0)
-      return base::Lease::Outcome::kBusy;
-    return outcome;
-  }
-  // REQUIRES: attempt() has just said kInherited. 0: the one that died was asleep in the kernel,
+  base::Lease::Outcome attempt() { return keep(lease_.try_acquire()); }
+  // The same, and asks at once whether the one who has it lives.
+  base::Lease::Outcome attempt_over_the_dead() { return keep(lease_.try_take_over()); }
+  // REQUIRES: either has just said kInherited. 0: the one that died was asleep in the kernel,
   // and all is in order; otherwise the connection has failed, with this errno.
   int inherit(int fd);
   // In a child that a signal handler forked inside the call it is the parent's.
@@ -61,6 +56,13 @@ class Hold : private base::Unfinished {
 
  private:
   static void abandon(base::Unfinished& hold);
+  base::Lease::Outcome keep(base::Lease::Outcome outcome) {
+    is_held_ =
+        outcome == base::Lease::Outcome::kAcquired || outcome == base::Lease::Outcome::kInherited;
+    if (outcome == base::Lease::Outcome::kAcquired && reach() != 0)
+      return base::Lease::Outcome::kBusy;
+    return outcome;
+  }
   bool is_send() const { return &lease_ == &stream_.tx_.lease; }
   // The chain of the residue is named by its first block, and the pool fills from its front.
   int reach() {

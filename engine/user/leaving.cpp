@@ -190,6 +190,13 @@ void UserStream::leave_as_writer(int fd) {
   m.state.store(left_state(), std::memory_order_release);
 }
 
+// REQUIRES: the send lease. 0, or the errno value for a call that has FPDUs to send.
+int UserStream::send_on_wire_again(int fd) {
+  if (is_sending_beyond_reach()) return ECONNRESET;
+  if (r_.memory.sending == Way::kMemory) leave_as_writer(fd);
+  return 0;
+}
+
 // False: no bytes can lie in shared memory, now or later.
 bool UserStream::close_lanes(int fd) {
   Memory& m = r_.memory;
@@ -209,9 +216,10 @@ bool UserStream::close_lanes(int fd) {
     wake_peers_writer();
     // One that is at work finds its lane closed and does this itself.
     Hold hold(*this, tx_.lease);
-    const auto outcome = hold.attempt();
-    const bool is_mine =
-        outcome == base::Lease::Outcome::kAcquired || outcome == base::Lease::Outcome::kHeldByMe;
+    const auto outcome = hold.attempt_over_the_dead();
+    const bool is_mine = outcome == base::Lease::Outcome::kAcquired ||
+                         outcome == base::Lease::Outcome::kHeldByMe ||
+                         (outcome == base::Lease::Outcome::kInherited && hold.inherit(fd) == 0);
     if (is_mine && m.sending != Way::kWireAgain) leave_as_writer(fd);
   }
   return true;

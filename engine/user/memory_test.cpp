@@ -7,13 +7,16 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <fstream>
 #include <string>
 #include <thread>
 
+#include "engine/one_sided.h"
 #include "engine/shm/segment.h"
 #include "engine/user/stream_testing.h"
 #include "engine/user/user_stream.h"
@@ -74,6 +77,20 @@ class MemoryTest : public testing::Test {
       EXPECT_TRUE(!has_payload || is_readable_within(end.fd, 1000)) << "I1 at " << got.size();
     }
     return got;
+  }
+
+  // As a program that this one executes: with nothing mapped. Its exit status.
+  template <typename F>
+  int in_a_program(F use) {
+    const pid_t child = fork();
+    if (child == 0) {
+      a.s = user_stream_engine().find(a.fd);
+      use(*a.s);
+      _exit(HasFailure() ? 1 : 0);
+    }
+    int status = 1;
+    waitpid(child, &status, 0);
+    return status;
   }
 
   TcpPair tcp{20'000, 20'000};
@@ -376,6 +393,59 @@ TEST_F(MemoryTest, AForkedChildHasItToo) {
   EXPECT_EQ(b.recv(100).size(), 100u);
   EXPECT_EQ(a.recv(50), pattern(50, 2));
   EXPECT_STREQ(b.s->status().engine, "shm");
+}
+
+// As a program finds it that was executed while a thread was at work on the connection: nobody has
+// left the memory, and it is not mapped here.
+TEST_F(MemoryTest, WhatIsNotMappedIsNotTouched) {
+  struct NoOperations final : OneSided {
+    void wake() override {}
+    void take_in() override {}
+    int flush() override { return 0; }
+  };
+  const Buffer m = pattern(100);
+  uint8_t fpdu[64] = {};
+  const Bytes bytes[] = {fpdu};
+  EXPECT_EQ(b.send(m).count, 100);
+  EXPECT_EQ(a.recv(50).size(), 50u);
+  EXPECT_EQ(in_a_program([&](Stream& s) {
+              EXPECT_EQ(s.return_to_plain(a.fd).state, PlainReturn::State::kRefused);
+              EXPECT_EQ(a.send(m).error, ECONNRESET);
+              EXPECT_EQ(a.recv(fpdu, 1).error, ECONNRESET);
+            }),
+            0);
+  EXPECT_EQ(in_a_program([&](Stream& s) {
+              NoOperations operations;
+              EXPECT_TRUE(s.begin_one_sided(a.fd, operations));
+              EXPECT_EQ(a.send(m).error, ECONNRESET);
+              const auto sent = s.send_fpdus(a.fd, bytes);
+              EXPECT_EQ(sent.has_value() ? 0 : to_int(sent.error()), ECONNRESET);
+              EXPECT_EQ(a.recv(fpdu, 1).error, ECONNRESET);
+            }),
+            0);
+  EXPECT_EQ(bytes_unread(b.fd), 0) << "no FPDU lies among the octets";
+}
+
+// It leaves all in order, and the program is executed next.
+TEST_F(MemoryTest, WhatARelativeWasKilledInIsLeft) {
+  const pid_t child = fork();
+  if (child == 0) {
+    a.send(pattern(8 << 20));
+    _exit(0);
+  }
+  const auto is_full = [&] { return b.s->readable(b.fd).count >= ssize_t{4} << 20; };
+  while (!is_full()) usleep(100);
+  const auto is_asleep = [&] {
+    std::ifstream in("/proc/" + std::to_string(child) + "/syscall");
+    std::string number;
+    return in >> number && number == std::to_string(SYS_futex);
+  };
+  while (!is_asleep()) usleep(100);
+  kill(child, SIGKILL);
+  int status = 0;
+  waitpid(child, &status, 0);
+  a.s->leave_memory(a.fd);
+  EXPECT_EQ(in_a_program([&](Stream&) { EXPECT_EQ(a.send(pattern(100)).count, 100); }), 0);
 }
 
 // Held by two processes before it began: neither would have what the other maps.

@@ -204,7 +204,7 @@ Result<size_t> UserStream::send_fpdus(int fd, std::span<const Bytes> from) {
   }
   tx_.is_wanted.store(false);
   if (is_state(StreamState::kFailed) || tx_.is_shut) return fail_errno(EPIPE);
-  if (r_.memory.sending == Way::kMemory) leave_as_writer(fd);
+  if (const int e = send_on_wire_again(fd); e != 0) return fail_errno(e);
   if (!tx_.is_started) {
     if (const int e = start_sending(fd, MSG_DONTWAIT | MSG_NOSIGNAL); e != 0) return fail_errno(e);
   }
@@ -296,7 +296,7 @@ Io UserStream::send_piece(int fd, IoCursor& left, int flags) {
   if (!tx_.is_started) {
     if (const int e = start_sending(fd, flags); e != 0) return Io::fail(e);
   }
-  if (r_.memory.sending == Way::kMemory) leave_as_writer(fd);
+  if (const int e = send_on_wire_again(fd); e != 0) return Io::fail(e);
   const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd);
   if (tx_.tail_block != Arena::kNoBlock) {
     if (const int e = flush_tail(fd, may_wait); e != 0) return Io::fail(e);

@@ -176,6 +176,9 @@ UserStream::Drained UserStream::judge_silence(int fd) {
 // that lay there when it began. What comes meanwhile, perhaps without end, has an edge of its own.
 UserStream::Drained UserStream::drain(int fd, std::optional<size_t>& most) {
   if (is_state(StreamState::kFailed)) return {Drain::kOver, 0};
+  if (is_beyond_reach()) {
+    if (const int e = go_on_beyond_memory(); e != 0) return {Drain::kFailed, e};
+  }
   if (!begin_draining(fd)) return {Drain::kFailed, ENOBUFS};
   uint8_t* data = arena_.block_data(rx_.block);
   for (;;) {

@@ -84,7 +84,7 @@ void UserStream::answer_raw(int fd, const RawMessage& question) {
   if (tx_.tail_block != Arena::kNoBlock && flush_tail(fd, false) != 0) return;
   // It closes our lane before it asks.
   if (r_.memory.sending == Way::kMemory) {
-    if (!OutLane(*this)->is_closed()) return;
+    if (is_sending_beyond_reach() || !OutLane(*this)->is_closed()) return;
     leave_as_writer(fd);
   }
   keep_error(send_mark(fd, question.rest));

@@ -371,8 +371,7 @@ Io UserStream::send_now(int fd, std::span<const iovec> from, int flags) {
   }
   const Way way = r_.memory.sending.load(std::memory_order_relaxed);
   if (way == Way::kMemory) {
-    // Nobody has left memory that this process has not mapped: the peer takes no FPDU.
-    if (segment_.load(std::memory_order_relaxed) == nullptr) return Io::fail(ECONNRESET);
+    if (is_sending_beyond_reach()) return Io::fail(ECONNRESET);
     return send_in_memory(fd, from, flags);
   }
   if (way == Way::kWire && segment_.load(std::memory_order_relaxed) != nullptr)

@@ -254,6 +254,12 @@ class UserStream final : public Stream {
     return r_.memory.receiving.load(std::memory_order_relaxed) == Way::kMemory &&
            segment_.load(std::memory_order_relaxed) == nullptr;
   }
+  // Nobody has left memory that this process has not mapped: the peer takes no FPDU.
+  bool is_sending_beyond_reach() const {
+    return r_.memory.sending.load(std::memory_order_relaxed) == Way::kMemory &&
+           segment_.load(std::memory_order_relaxed) == nullptr;
+  }
+  int send_on_wire_again(int fd);
   int empty_lane(int fd);
   MemoryState left_state() const;
   bool is_in_memory() const {
