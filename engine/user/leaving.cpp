@@ -197,8 +197,9 @@ int UserStream::send_on_wire_again(int fd) {
   return 0;
 }
 
-// False: no bytes can lie in shared memory, now or later.
-bool UserStream::close_lanes(int fd) {
+// False: no bytes can lie in shared memory, now or later. `is_sender`: the caller holds the send
+// lease, and is not in the middle of something.
+bool UserStream::close_lanes(int fd, bool is_sender) {
   Memory& m = r_.memory;
   shm::Segment* segment = segment_.load(std::memory_order_acquire);
   const auto state = m.state.load(std::memory_order_acquire);
@@ -214,12 +215,14 @@ bool UserStream::close_lanes(int fd) {
   if (has_moved) {
     close_both_lanes(*segment);
     wake_peers_writer();
-    // One that is at work finds its lane closed and does this itself.
+    // One that is at work finds its lane closed and does this itself: also a call of this thread's
+    // that a signal handler has interrupted, for it may have counted octets that it has not sent.
     Hold hold(*this, tx_.lease);
     const auto outcome = hold.attempt_over_the_dead();
-    const bool is_mine = outcome == base::Lease::Outcome::kAcquired ||
-                         outcome == base::Lease::Outcome::kHeldByMe ||
-                         (outcome == base::Lease::Outcome::kInherited && hold.inherit(fd) == 0);
+    const bool is_mine =
+        outcome == base::Lease::Outcome::kAcquired ||
+        (outcome == base::Lease::Outcome::kHeldByMe && (is_sender || tx_.is_asleep)) ||
+        (outcome == base::Lease::Outcome::kInherited && hold.inherit(fd) == 0);
     if (is_mine && m.sending != Way::kWireAgain) leave_as_writer(fd);
   }
   return true;

@@ -16,8 +16,10 @@
 #include <string>
 #include <thread>
 
+#include "base/sys.h"
 #include "engine/one_sided.h"
 #include "engine/shm/segment.h"
+#include "engine/user/octets.h"
 #include "engine/user/stream_testing.h"
 #include "engine/user/user_stream.h"
 
@@ -424,6 +426,29 @@ TEST_F(MemoryTest, WhatIsNotMappedIsNotTouched) {
             }),
             0);
   EXPECT_EQ(bytes_unread(b.fd), 0) << "no FPDU lies among the octets";
+}
+
+// A signal handler starts a program in the middle of a send: octets are counted by then of which
+// the kernel takes a part.
+TEST_F(MemoryTest, LeavingInTheMiddleOfAnOwnSendLosesNothing) {
+  static Stream* leaver;
+  leaver = a.s;
+  static const auto real = base::sys.send;
+  base::sys.send = [](int fd, const void* p, size_t n, int flags) {
+    if (n < kMostFiller) return ::send(fd, p, n, flags);
+    base::sys.send = real;
+    leaver->leave_memory(fd);
+    return ::send(fd, p, 10, flags);
+  };
+  Buffer sent = fill(a, 1);
+  base::sys.send = real;
+  EXPECT_STREQ(a.s->status().memory, memory_text(MemoryState::kLeft));
+  Buffer got = drain(b, sent.size() - 1, 1);
+  const Buffer more = fill(a, 2);
+  sent.insert(sent.end(), more.begin(), more.end());
+  const Buffer rest = drain(b, sent.size() - got.size(), 2);
+  got.insert(got.end(), rest.begin(), rest.end());
+  EXPECT_EQ(got, sent);
 }
 
 // It leaves all in order, and the program is executed next.

@@ -98,7 +98,7 @@ void UserStream::keep_error(int error) {
 
 // REQUIRES: the send lease, no tail. 0, EAGAIN, or another errno value.
 int UserStream::send_mark(int fd, Bytes repeated) {
-  close_lanes(fd);
+  close_lanes(fd, true);
   const auto number = static_cast<uint32_t>(repeated.size());
   if (const int e = send_raw_message(fd, DDPSOCK_RAW_MARK, number, {}, repeated); e != 0) return e;
   r_.raw.is_tx_plain.store(true, std::memory_order_release);

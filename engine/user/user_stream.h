@@ -246,7 +246,7 @@ class UserStream final : public Stream {
   void close_for_sending();
   bool is_reset_in_vain(size_t since) const;
   void leave_as_writer(int fd);
-  bool close_lanes(int fd);
+  bool close_lanes(int fd, bool is_sender = false);
   void await_writer();
   bool has_left_a_sleeper();
   int go_on_beyond_memory();
