@@ -17,11 +17,11 @@ static_assert(kPage == kLanePage);
 constexpr size_t kLanesSize = 2 * kPage;
 constexpr size_t kSegmentSize = kLanesSize + 2 * kRingsSize;
 // Another layout gets another number.
-constexpr uint64_t kLayout = 0x0003'6d656d'70646464 ^ kSegmentSize;
+constexpr uint64_t kLayout = 0x0004'6d656d'70646464 ^ kSegmentSize;
 // SegmentHead::joining; 0 as long as it is open.
 constexpr uint32_t kJoined = 1, kWithdrawn = 2;
 // SegmentHead::phase. Above them a count.
-constexpr uint64_t kMoved = 4, kCount = 8;
+constexpr uint64_t kMoved = 4, kStays = 8, kCount = 16;
 constexpr char kName[] = "ddpsock-stream";
 
 uint64_t sending(End end) {
@@ -110,7 +110,7 @@ bool Segment::has_moved() const {
 }
 
 bool Segment::is_movable(uint64_t phase) {
-  return (phase & kSending) == 0;
+  return (phase & (kSending | kStays)) == 0;
 }
 
 bool Segment::move(uint64_t phase) {
@@ -134,6 +134,14 @@ void Segment::end_fpdus(End end) {
   while (!phase.compare_exchange_weak(seen, (seen & ~sending(end)) + kCount,
                                       std::memory_order_seq_cst)) {
   }
+}
+
+bool Segment::stay_on_wire() {
+  std::atomic<uint64_t>& phase = head_of(this).phase;
+  uint64_t seen = phase.load(std::memory_order_relaxed);
+  while ((seen & kMoved) == 0)
+    if (phase.compare_exchange_weak(seen, seen | kStays, std::memory_order_seq_cst)) return true;
+  return false;
 }
 
 void Segment::unmap() {

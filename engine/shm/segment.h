@@ -69,13 +69,15 @@ class Segment {
   // this phase.
   uint64_t phase() const;
   bool has_moved() const;
-  // Nobody is sending FPDUs in that phase.
+  // Nobody is sending FPDUs in that phase, and neither end stays on the wire.
   static bool is_movable(uint64_t phase);
   // False: `phase` is over.
   [[nodiscard]] bool move(uint64_t phase);
   // Around each sending of FPDUs. False: the stream has moved, no FPDU may be sent.
   [[nodiscard]] bool begin_fpdus(End end);
   void end_fpdus(End end);
+  // The stream will never move, whatever is being sent. False: it has.
+  [[nodiscard]] bool stay_on_wire();
 
   // The mapping of this process goes; what other processes map stays.
   void unmap();

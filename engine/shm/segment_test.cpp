@@ -112,6 +112,25 @@ TEST_F(SegmentTest, ItMovesWhenNobodyIsSendingFpdus) {
   EXPECT_FALSE(s.begin_fpdus(End::kAccepted));
 }
 
+// One thread of an end leaves, another is sending.
+TEST_F(SegmentTest, ItNeverMovesOnceAnEndStaysOnTheWire) {
+  Segment& s = *mine.segment;
+  ASSERT_TRUE(s.begin_fpdus(End::kConnected));
+  EXPECT_TRUE(s.stay_on_wire());
+  s.end_fpdus(End::kConnected);
+  EXPECT_FALSE(Segment::is_movable(s.phase()));
+  EXPECT_FALSE(s.move(s.phase()));
+  ASSERT_TRUE(s.begin_fpdus(End::kAccepted)) << "the other end still sends FPDUs";
+  s.end_fpdus(End::kAccepted);
+  EXPECT_FALSE(s.move(s.phase()));
+}
+
+TEST_F(SegmentTest, WhatHasMovedStaysNot) {
+  Segment& s = *mine.segment;
+  ASSERT_TRUE(s.move(s.phase()));
+  EXPECT_FALSE(s.stay_on_wire());
+}
+
 TEST_F(SegmentTest, TheSizeIsSealed) {
   EXPECT_EQ(ftruncate(mine.fd.get(), 4096), -1);
   EXPECT_EQ(ftruncate(mine.fd.get(), 1 << 30), -1);

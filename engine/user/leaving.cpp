@@ -211,7 +211,8 @@ bool UserStream::close_lanes(int fd, bool is_sender) {
     return m.sending == Way::kMemory ||
            (segment != nullptr && segment->has_moved() && m.receiving != Way::kWireAgain);
   m.has_left = true;
-  const bool has_moved = !segment->begin_fpdus(m.end);
+  // Who leaves before the stream has moved goes on sending FPDUs for good.
+  const bool has_moved = !segment->stay_on_wire();
   if (has_moved) {
     close_both_lanes(*segment);
     wake_peers_writer();

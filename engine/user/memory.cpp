@@ -226,7 +226,7 @@ void UserStream::begin_sending_in_memory(int fd) {
 Io UserStream::send_before_memory(int fd, std::span<const iovec> from, int flags) {
   shm::Segment* segment = segment_.load(std::memory_order_acquire);
   const Memory& m = r_.memory;
-  if (may_send_in_memory(fd) || (!m.has_left && !segment->begin_fpdus(m.end))) {
+  if (may_send_in_memory(fd) || !segment->begin_fpdus(m.end)) {
     begin_sending_in_memory(fd);
     return send_in_memory(fd, from, flags);
   }
@@ -236,8 +236,7 @@ Io UserStream::send_before_memory(int fd, std::span<const iovec> from, int flags
 
 UserStream::FpdusUnderWay::~FpdusUnderWay() {
   segment_.lane_from(s_.r_.memory.end).writer.fpdus.store(s_.tx_.msn, std::memory_order_release);
-  // Who leaves before the stream has moved goes on sending FPDUs for good.
-  if (!s_.r_.memory.has_left) segment_.end_fpdus(s_.r_.memory.end);
+  segment_.end_fpdus(s_.r_.memory.end);
 }
 
 // Have all FPDUs been read that come before what is in memory? REQUIRES: the receive lease.

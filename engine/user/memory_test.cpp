@@ -473,6 +473,37 @@ TEST_F(MemoryTest, WhatARelativeWasKilledInIsLeft) {
   EXPECT_EQ(in_a_program([&](Stream&) { EXPECT_EQ(a.send(pattern(100)).count, 100); }), 0);
 }
 
+TEST(MemoryStart, LeavingWhileAnotherThreadIsAboutToSendLosesNothing) {
+  TcpPair tcp{20'000, 20'000};
+  MemoryEnd a{tcp.client, Role::kInitiator}, b{tcp.server, Role::kResponder};
+  ASSERT_EQ(a.send(pattern(1)).count, 1);
+  ASSERT_EQ(b.recv(1), pattern(1));
+  ASSERT_EQ(b.send(pattern(100)).count, 100);
+  uint8_t byte;
+  ASSERT_EQ(b.recv(&byte, 1, MSG_DONTWAIT).error, EAGAIN) << "looks into memory from now on";
+  static Stream* leaver;
+  leaver = a.s;
+  // The call has the lease, and learns just now that the peer has joined.
+  static const auto real = base::sys.getsockopt;
+  base::sys.getsockopt = [](int fd, int level, int name, void* value, socklen_t* size) {
+    if (level == SOL_SOCKET && name == SO_LINGER) {
+      base::sys.getsockopt = real;
+      std::thread([fd] { leaver->leave_memory(fd); }).join();
+    }
+    return ::getsockopt(fd, level, name, value, size);
+  };
+  EXPECT_EQ(a.send(pattern(200)).count, 200);
+  base::sys.getsockopt = real;
+  EXPECT_EQ(b.recv(200, MSG_WAITALL), pattern(200));
+  EXPECT_EQ(a.recv(100, MSG_WAITALL), pattern(100));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(a.send(pattern(10)).count, 10);
+    EXPECT_EQ(b.recv(10), pattern(10));
+    EXPECT_EQ(b.send(pattern(10)).count, 10);
+    EXPECT_EQ(a.recv(10), pattern(10));
+  }
+}
+
 // Held by two processes before it began: neither would have what the other maps.
 TEST(MemoryStart, AStreamSharedBeforeItsBeginStaysOnTheWire) {
   TcpPair tcp;
