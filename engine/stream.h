@@ -139,6 +139,10 @@ class Stream {
   // poll() on blocking fds.
   virtual bool is_recv_ready(int fd) = 0;
 
+  // The kernel has called the socket writable: would a blocking send() of some size return soon?
+  // After `false` the kernel reports it unwritable until there is room. For poll() on blocking fds.
+  virtual bool is_send_ready(int /*fd*/) { return true; }
+
   // shutdown(2) with SHUT_RD, SHUT_WR or SHUT_RDWR. Half-close is a FIN between FPDUs.
   virtual Io shutdown(int fd, int how) = 0;
 

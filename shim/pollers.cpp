@@ -18,9 +18,14 @@ constexpr short kReadable = POLLIN | POLLRDNORM;
 // With these a recv() returns at once; and to look for a whole FPDU would take the error away.
 constexpr short kEnded = POLLERR | POLLHUP;
 
+constexpr short kWritable = POLLOUT | POLLWRNORM;
+
 // Readable, and not merely at an end.
 bool is_readable(short events) {
   return (events & kReadable) != 0 && (events & kEnded) == 0;
+}
+bool is_writable(short events) {
+  return (events & kWritable) != 0 && (events & kEnded) == 0;
 }
 
 bool is_zero(const timespec* timeout) {
@@ -32,8 +37,9 @@ bool has_ended(int fd) {
   return real.poll(&now, 1, 0) > 0;
 }
 
-bool is_correctable(int fd, bool is_for_reading) {
-  return needs_correction(fd, is_for_reading) || (is_for_reading && may_hear_bells(fd));
+bool is_correctable(int fd, bool is_for_reading, bool is_for_writing) {
+  return needs_correction(fd, is_for_reading) || (is_for_reading && may_hear_bells(fd)) ||
+         (is_for_writing && may_be_full(fd));
 }
 
 // Who asks about a set from outside relies on the kernel.
@@ -45,7 +51,8 @@ void leave_sets_to_kernel(const pollfd* fds, nfds_t count) {
 
 bool is_any_correctable(const pollfd* fds, nfds_t count) {
   for (nfds_t i = 0; i < count; ++i)
-    if (is_ours(fds[i].fd) && is_correctable(fds[i].fd, (fds[i].events & kReadable) != 0))
+    if (is_ours(fds[i].fd) && is_correctable(fds[i].fd, (fds[i].events & kReadable) != 0,
+                                             (fds[i].events & kWritable) != 0))
       return true;
   return false;
 }
@@ -54,8 +61,11 @@ bool is_any_correctable(const pollfd* fds, nfds_t count) {
 int withdraw_untrue(pollfd* fds, nfds_t count) {
   int withdrawn = 0;
   for (nfds_t i = 0; i < count; ++i) {
-    if (fds[i].revents == 0 || is_report_true(fds[i].fd, is_readable(fds[i].revents))) continue;
-    fds[i].revents = static_cast<short>(fds[i].revents & ~kReadable);
+    if (fds[i].revents == 0) continue;
+    short untrue = 0;
+    if (!is_report_true(fds[i].fd, is_readable(fds[i].revents))) untrue |= kReadable;
+    if (is_writable(fds[i].revents) && !is_room_report_true(fds[i].fd)) untrue |= kWritable;
+    fds[i].revents = static_cast<short>(fds[i].revents & ~untrue);
     if (fds[i].revents == 0) ++withdrawn;
   }
   return withdrawn;
@@ -106,7 +116,7 @@ struct SelectSets {
   bool is_any_correctable(int count) const {
     for (int fd = 0; fd < count; ++fd)
       if (is_ours(fd) && (is_in(readers, fd) || is_in(writers, fd)) &&
-          is_correctable(fd, is_in(readers, fd)))
+          is_correctable(fd, is_in(readers, fd), is_in(writers, fd)))
         return true;
     return false;
   }
@@ -129,13 +139,19 @@ struct SelectSets {
     int withdrawn = 0;
     for (int fd = 0; fd < count; ++fd) {
       if (!is_ours(fd) || (!is_in(readers, fd) && !is_in(writers, fd))) continue;
-      // select() does not tell data from an end.
-      const bool is_data = is_in(readers, fd) && is_correctable(fd, true) && !has_ended(fd);
-      if (is_report_true(fd, is_data)) continue;
-      words_of(readers)[fd / kBitsPerWord] &= ~(1ul << (fd % kBitsPerWord));
-      ++withdrawn;
+      // select() does not tell data, or room, from an end.
+      const bool is_data = is_in(readers, fd) && is_correctable(fd, true, false) && !has_ended(fd);
+      if (!is_report_true(fd, is_data)) withdrawn += remove(readers, fd);
+      if (is_in(writers, fd) && may_be_full(fd) && !has_ended(fd) && !is_room_report_true(fd))
+        withdrawn += remove(writers, fd);
     }
     return withdrawn;
+  }
+
+ private:
+  static int remove(fd_set* set, int fd) {
+    words_of(set)[fd / kBitsPerWord] &= ~(1ul << (fd % kBitsPerWord));
+    return 1;
   }
 };
 

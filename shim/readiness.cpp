@@ -65,6 +65,19 @@ bool may_hear_bells(int fd) {
          use->stream.load(std::memory_order_acquire)->glance().is_in_memory;
 }
 
+bool may_be_full(int fd) {
+  const Socket* socket = socket_at(fd);
+  return socket != nullptr && !socket->is_nonblocking.load(std::memory_order_relaxed) &&
+         may_hear_bells(fd);
+}
+
+bool is_room_report_true(int fd) {
+  if (!may_be_full(fd)) return true;
+  SocketUse use(fd);
+  if (!use || use.phase() != Phase::kStream || !is_true_entry(use, fd)) return true;
+  return use->stream.load(std::memory_order_acquire)->is_send_ready(fd);
+}
+
 bool is_report_true(int fd, bool is_readable) {
   SocketUse use(fd);
   if (!use) return true;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Pollers are the kernel's; the three corrections that its answer may need before a program sees
-// it:
+// Pollers are the kernel's; the corrections that its answer may need before a program sees it:
 //   - a connection under way is completed when it is first reported, so that MPA start-up begins;
 //   - a *blocking* stream socket is not called readable while all it has is part of an FPDU,
 //   because
 //     the recv() that follows would block. A non-blocking program just gets EAGAIN;
+//   - nor is it called writable while the memory shared with the peer is as good as full, because
+//     the send() that follows would block (in sets of epoll it may be);
 //   - no stream is called readable for a bell that came after the bytes it was rung for were taken.
 //     (epoll: memory_watch.h. In sets that it does not serve a program just gets EAGAIN.)
 #ifndef DDPSOCK_SHIM_READINESS_H_
@@ -30,6 +31,11 @@ bool may_hear_bells(int fd);
 // The kernel has reported `fd`. Completes a connection under way; false if the report that it is
 // readable, and only that, must be withdrawn.
 bool is_report_true(int fd, bool is_readable);
+
+// A blocking stream in memory: could the kernel call it writable too early?
+bool may_be_full(int fd);
+// The kernel has reported `fd` writable, and nothing worse; false if that must be withdrawn.
+bool is_room_report_true(int fd);
 
 // Until when a poller waits, through as many kernel calls as it takes.
 class PollDeadline {

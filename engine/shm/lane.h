@@ -206,6 +206,13 @@ class LaneWriter {
     if (!has_room()) look_at_head(std::memory_order_seq_cst);
     return !has_room();
   }
+  // What can be written before the reader makes room, the large ring included, if there is memory.
+  size_t left() {
+    look_at_head(std::memory_order_seq_cst);
+    if (s_.head == s_.tail) return kMostBytes;
+    if (s_.is_poor) return 0;
+    return is_spilling() ? kMostSpilt - lying_from(s_.spill_from) : kMostSpilt;
+  }
   std::atomic<uint32_t>& room_futex() { return lane_.bell.room_wanted; }
   void want_no_room() { lane_.bell.room_wanted.store(0, std::memory_order_relaxed); }
   uint32_t peer_cpu() const { return lane_.reader.cpu.load(std::memory_order_relaxed); }

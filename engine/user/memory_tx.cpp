@@ -12,10 +12,12 @@
 #include <unistd.h>
 
 #include "base/cancellation.h"
+#include "base/keep_errno.h"
 #include "base/kernel_call.h"
 #include "base/spin.h"
 #include "base/sys.h"
 #include "engine/user/descriptor.h"
+#include "engine/user/hold.h"
 #include "engine/user/kernel_socket.h"
 #include "engine/user/lanes.h"
 #include "engine/user/octets.h"
@@ -39,6 +41,9 @@ constexpr Duration kReaderPatience = Duration::from_ms(1);
 // The kernel refuses long before.
 constexpr int kMostPiecesOfFiller = 1024;
 constexpr size_t kMostSlices = 64;
+// So much must be free before pollers call a blocking socket writable: a quarter, TCP wants a
+// third.
+constexpr size_t kRoomOfAPromise = shm::kMostSpilt / 4;
 
 }  // namespace
 
@@ -59,9 +64,14 @@ class UserStream::MemorySender {
       if (put_piece() || error_ != 0 || is_closed_) continue;
       if (wait_for_room() || is_closed_ || error_ != EAGAIN) continue;
       // Also after a part: a program that waits for an edge now gets one only of the kernel.
-      if (fill_wire()) error_ = 0;
+      if (fill_wire(1)) error_ = 0;
     }
     return !is_closed_;
+  }
+  // Is there so much room? If not, the kernel says so too.
+  bool has_promised_room() {
+    return lane_->left() >= kRoomOfAPromise || lane_->is_closed() || fill_wire(kRoomOfAPromise) ||
+           is_closed_ || is_ready_now(fd_, POLLOUT);
   }
   size_t sent() const { return sent_; }
   int error() const { return error_; }
@@ -173,6 +183,8 @@ class UserStream::MemorySender {
       }
       if (!is_first && lane_->spill()) break;
       if ((is_closed_ = lane_->is_closed()) || has_ended()) break;
+      if (!is_first && has_user_timeout() && fill_wire(1)) break;
+      if (error_ == EAGAIN) error_ = 0;
       Duration left = is_first ? kReaderPatience : kLivenessCheck;
       if (deadline != kNever) left = std::min(left, deadline - base::now());
       if (left.ns <= 0) {
@@ -183,6 +195,14 @@ class UserStream::MemorySender {
     }
     lane_->want_no_room();
     return error_ == 0 && !is_closed_;
+  }
+  // TCP_USER_TIMEOUT is the kernel's to measure, by what it cannot send.
+  bool has_user_timeout() {
+    if (has_user_timeout_) return *has_user_timeout_;
+    uint32_t ms = 0;
+    socklen_t size = sizeof ms;
+    base::sys.getsockopt(fd_, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, &size);
+    return *(has_user_timeout_ = ms != 0);
   }
   void sleep_on(std::atomic<uint32_t>& futex, Duration most, Time deadline) {
     const timespec ts{0, most.ns};
@@ -219,8 +239,8 @@ class UserStream::MemorySender {
     return false;
   }
 
-  // Until the kernel refuses. True: there is room after all.
-  bool fill_wire() {
+  // Until the kernel refuses. True: there is room after all, for so much.
+  bool fill_wire(size_t wanted) {
     if (is_gone_) return false;
     if (!std::exchange(m_.is_filled, true)) set_unsent_limit(1);
     // A small send buffer is full before the peer's window is, and empty soon after.
@@ -233,7 +253,7 @@ class UserStream::MemorySender {
       if (n == 0 || is_over || !is_ready_now(fd_, POLLOUT)) break;
     }
     if (lane_->is_closed()) return is_closed_ = true;
-    if (lane_->is_full()) {
+    if (lane_->left() < wanted) {
       error_ = EAGAIN;
       return false;
     }
@@ -254,6 +274,7 @@ class UserStream::MemorySender {
   const int flags_;
   std::optional<bool> may_wait_;
   std::optional<Time> deadline_;  // of the whole call
+  std::optional<bool> has_user_timeout_;
   size_t sent_ = 0;
   int error_ = 0;
   bool is_closed_ = false;
@@ -279,6 +300,15 @@ Io UserStream::send_in_memory(int fd, std::span<const iovec> from, int flags) {
   if (io.is_ok()) return Io::ok(static_cast<ssize_t>(sent) + io.count);
   if (may_send_in_vain(io.error, 0)) return Io::ok(static_cast<ssize_t>(sent) + left);
   return sent > 0 ? done : io;
+}
+
+bool UserStream::is_send_ready(int fd) {
+  const base::KeepErrno keep;
+  Hold hold(*this, tx_.lease);
+  if (hold.take(fd, Hold::kSend, MSG_DONTWAIT) != 0) return true;
+  if (r_.memory.sending != Way::kMemory || tx_.is_shut || !is_joined()) return true;
+  IoCursor nothing({});
+  return MemorySender(*this, fd, nothing, MSG_DONTWAIT).has_promised_room();
 }
 
 // After a reset that destroyed nothing, the first send succeeds and is dropped: so it is on TCP

@@ -49,6 +49,7 @@ class UserStream final : public Stream {
   }
   Io readable(int fd) override;
   bool is_recv_ready(int fd) override;
+  bool is_send_ready(int fd) override;
   Io shutdown(int fd, int how) override;
   void set_receive_low_water(int bytes) override;
   Io on_connected(int fd, bool wait) override;

@@ -285,6 +285,23 @@ TEST_F(Poll, SelectCountsItsTimeDown) {
   EXPECT_EQ(errno, EBADF);
 }
 
+TEST_F(Poll, PollThenABlockingSendNeverWaitsForGood) {
+  for (int i = 0; i < 3; ++i) expect_alive(client_, server_);
+  const std::string piece = pattern(16'384);
+  set_timeout(client_, SO_SNDTIMEO, 3000);
+  size_t pieces = 0;
+  for (pollfd one{client_, POLLOUT, 0}; poll(&one, 1, 0) == 1; ++pieces) {
+    ASSERT_LT(pieces, 10'000u);
+    ASSERT_EQ(send(client_, piece.data(), piece.size(), 0), ssize_t(piece.size()));
+  }
+  for (size_t i = 0; i < pieces; ++i)
+    ASSERT_TRUE(is_same(recv_exactly(server_, piece.size()), piece));
+  pollfd one{client_, POLLOUT, 0};
+  EXPECT_EQ(poll(&one, 1, 3000), 1);
+  send_all(client_, piece);
+  EXPECT_TRUE(is_same(recv_exactly(server_, piece.size()), piece));
+}
+
 TEST_F(Poll, PollThenABlockingRecvNeverWaits) {
   std::mt19937 random(21);
   const std::string bytes = pattern(2'000'000);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// SO_RCVTIMEO is for the whole call: bytes that come one by one, too few for what it wants, do not
-// make it longer.
+// Timeouts as TCP has them: SO_RCVTIMEO is for the whole call, bytes that come one by one, too few
+// for what it wants, do not make it longer; and TCP_USER_TIMEOUT ends what the peer does not take.
 #include <errno.h>
+#include <netinet/tcp.h>
 
 #include <atomic>
 #include <string>
@@ -54,6 +55,19 @@ TEST_F(Timeouts, AreOfAWholeLook) {
 TEST_F(Timeouts, CountFromTheFirstWordsToo) {
   set_timeout(pair_.server.get(), SO_RCVTIMEO, 200);
   EXPECT_LT(receive_of_a_trickle(MSG_WAITALL), kWanted);
+}
+
+// The peer lives and reads nothing.
+TEST_F(Timeouts, TcpUserTimeoutEndsABlockedSend) {
+  begin();
+  const int client = pair_.client.get();
+  set_option(client, IPPROTO_TCP, TCP_USER_TIMEOUT, 1'000);
+  const std::string bytes = pattern(100'000);
+  ssize_t sent;
+  while ((sent = send(client, bytes.data(), bytes.size(), MSG_NOSIGNAL)) > 0) {
+  }
+  EXPECT_EQ(sent, -1);
+  EXPECT_EQ(errno, ETIMEDOUT);
 }
 
 }  // namespace
