@@ -7,6 +7,8 @@
 #include <sys/eventfd.h>
 #include <sys/single_threaded.h>
 
+#include "base/unfinished.h"
+
 namespace ddpsock::base {
 
 // The calling thread is not cancelled while one of these lives, but at its next cancellation point
@@ -25,6 +27,25 @@ class Uncancelled {
   Uncancelled& operator=(const Uncancelled&) = delete;
 
  private:
+  static constexpr int kUntouched = -1;
+  int before_ = kUntouched;
+};
+
+// As Uncancelled, for calls that may wait: a signal handler may jump out of them.
+class UncancelledCall : private Unfinished {
+ public:
+  UncancelledCall() : Unfinished(abandon) {
+    begin();
+    if (__libc_single_threaded == 0) pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_);
+  }
+  ~UncancelledCall() { restore(); }
+
+ private:
+  static void abandon(Unfinished& call) { static_cast<UncancelledCall&>(call).restore(); }
+  void restore() {
+    if (before_ != kUntouched) pthread_setcancelstate(before_, nullptr);
+  }
+
   static constexpr int kUntouched = -1;
   int before_ = kUntouched;
 };

@@ -16,11 +16,7 @@ class Unfinished;
 class Unfinished {
  public:
   // `abandon` is called at most once, instead of the destructor, in the thread that jumps.
-  explicit Unfinished(void (*abandon)(Unfinished&))
-      : abandon_(abandon), outer_(innermost_unfinished) {
-    std::atomic_signal_fence(std::memory_order_release);
-    innermost_unfinished = this;
-  }
+  explicit Unfinished(void (*abandon)(Unfinished&)) : abandon_(abandon) {}
   ~Unfinished() {
     if (innermost_unfinished == this) [[likely]]
       innermost_unfinished = outer_;
@@ -31,17 +27,27 @@ class Unfinished {
   Unfinished& operator=(const Unfinished&) = delete;
 
   static Unfinished* innermost_of_thread() { return innermost_unfinished; }
+  const Unfinished* outer() const { return outer_; }
   // REQUIRES: the innermost.
   void leave() {
     innermost_unfinished = outer_;
     abandon_(*this);
   }
 
+ protected:
+  // From here on `abandon` may be called. REQUIRES: all members that it looks at are set.
+  void begin() {
+    outer_ = innermost_unfinished;
+    std::atomic_signal_fence(std::memory_order_release);
+    innermost_unfinished = this;
+  }
+  bool is_alike(const Unfinished& other) const { return abandon_ == other.abandon_; }
+
  private:
   void unlink();
 
   void (*abandon_)(Unfinished&);
-  Unfinished* outer_;
+  Unfinished* outer_ = nullptr;
 };
 
 }  // namespace ddpsock::base

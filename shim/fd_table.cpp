@@ -130,6 +130,7 @@ bool is_vfork_child() {
 }
 
 SocketUse::SocketUse(int fd) : Unfinished(abandon) {
+  begin();
   for (;;) {
     Socket* socket = socket_at(fd);
     if (socket == nullptr) return;

@@ -354,7 +354,7 @@ long ddpsock_raw_call(long number, long a, long b, long c, long d, long e, long 
   // Not guarded: of a vfork child that executes a program nobody would end the guard, and the
   // thread is its parent's.
   if (number == SYS_execve || number == SYS_execveat) return on_descriptor(r);
-  const base::Uncancelled whole;
+  const base::UncancelledCall whole;
   return kind == kOnSocket ? on_socket(r) : kind == kPoller ? poller(r) : on_any(r);
 }
 

@@ -52,10 +52,18 @@ Outcome try_beside(base::Lease& lease, int fd, short events) {
 
 }  // namespace
 
+// Does a call that this one has interrupted want the same direction, and have it perhaps?
+bool Hold::is_inside_another() const {
+  for (const Unfinished* at = outer(); at != nullptr; at = at->outer())
+    if (is_alike(*at) && &static_cast<const Hold*>(at)->lease_ == &lease_) return true;
+  return false;
+}
+
 // Where it slept the record is as it should be; elsewhere the next call finds that it may not be.
+// Who is left between taking the lease and noting that has it all the same.
 void Hold::abandon(base::Unfinished& unfinished) {
   auto& hold = static_cast<Hold&>(unfinished);
-  if (!hold.is_held_ || !hold.lease_.is_mine()) return;
+  if (!hold.lease_.is_mine() || (!hold.is_held_ && hold.is_inside_another())) return;
   UserStream& s = hold.stream_;
   if ((hold.is_send() ? s.tx_.is_asleep : s.rx_.is_asleep).take_over()) {
     hold.give_back();

@@ -16,7 +16,9 @@ class Hold : private base::Unfinished {
   enum Direction : uint8_t { kReceive, kSend };
 
   Hold(UserStream& stream, base::Lease& lease)
-      : Unfinished(abandon), stream_(stream), lease_(lease) {}
+      : Unfinished(abandon), stream_(stream), lease_(lease) {
+    begin();
+  }
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
   ~Hold() { end(); }
@@ -56,6 +58,7 @@ class Hold : private base::Unfinished {
 
  private:
   static void abandon(base::Unfinished& hold);
+  bool is_inside_another() const;
   base::Lease::Outcome keep(base::Lease::Outcome outcome) {
     is_held_ =
         outcome == base::Lease::Outcome::kAcquired || outcome == base::Lease::Outcome::kInherited;

@@ -468,7 +468,7 @@ void UserStream::note_end_in_memory() {
 void UserStream::settle(int fd) {
   const base::KeepErrno keep;
   Hold hold(*this, rx_.lease);
-  if (hold.take(fd, Hold::kReceive, MSG_DONTWAIT) != 0) return;
+  if (const int e = hold.take(fd, Hold::kReceive, MSG_DONTWAIT); e != 0) return keep_error(e);
   // What comes first is the peer's start-up frame, and no octet.
   if (!rx_.is_started && start_receiving(fd, MSG_DONTWAIT) != 0) return;
   if (!is_next_in_memory(fd)) return;

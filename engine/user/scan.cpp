@@ -291,7 +291,10 @@ Io UserStream::peek(int fd, std::span<const iovec> to, int flags) {
 Io UserStream::readable(int fd) {
   const base::KeepErrno keep;
   Hold hold(*this, rx_.lease);
-  if (const int e = hold.take(fd, Hold::kReceive, MSG_DONTWAIT); e != 0) return Io::ok(0);
+  if (const int e = hold.take(fd, Hold::kReceive, MSG_DONTWAIT); e != 0) {
+    keep_error(e);  // that the last holder died is said once
+    return Io::ok(0);
+  }
   if (!rx_.is_started) {
     const int e = start_receiving(fd, MSG_DONTWAIT);
     if (e == EPROTOTYPE) return Io::fail(e);
@@ -337,7 +340,10 @@ Io UserStream::readable_on_wire(int fd) {
 bool UserStream::is_recv_ready(int fd) {
   const base::KeepErrno keep;
   Hold hold(*this, rx_.lease);
-  if (hold.take(fd, Hold::kReceive, MSG_DONTWAIT) != 0) return false;
+  if (const int e = hold.take(fd, Hold::kReceive, MSG_DONTWAIT); e != 0) {
+    keep_error(e);
+    return e == ECONNRESET;
+  }
   if (rx_.error != 0 || is_state(StreamState::kFailed)) return true;
   if (!rx_.is_started) {
     const int e = start_receiving(fd, MSG_DONTWAIT);

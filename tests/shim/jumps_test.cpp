@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Calls that never return: a signal handler jumps out of them.
 #include <fcntl.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -137,6 +139,67 @@ TEST_F(Jumps, WhereNoDescriptorIsFree) {
   send_all(client_, "bytes");
   std::thread([&] { EXPECT_EQ(recv_exactly(server_, 5), "bytes"); }).join();
   expect_alive(client_, server_);
+}
+
+TEST_F(Jumps, OutOfARawSystemCallAndTheThreadIsCancelledAsBefore) {
+  leave([&] {
+    char byte;
+    syscall(SYS_read, server_, &byte, size_t{1});
+  });
+  int before = -1;
+  pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &before);
+  EXPECT_EQ(before, PTHREAD_CANCEL_ENABLE);
+  expect_alive(client_, server_);
+}
+
+// Single steps: the processor traps after each instruction while this flag is set.
+[[gnu::noinline]] void set_trap_flag() {
+  asm volatile("pushfq; orq $0x100, (%%rsp); popfq" ::: "memory", "cc");
+}
+[[gnu::noinline]] void clear_trap_flag() {
+  asm volatile("pushfq; andq $~0x100, (%%rsp); popfq" ::: "memory", "cc");
+}
+int steps_left = 0;
+extern "C" void count_step(int) {
+  if (steps_left-- == 0) siglongjmp(way_out, 1);
+}
+
+// False: it was left behind so many instructions.
+bool has_read_within(int steps, int fd) {
+  steps_left = steps;
+  if (sigsetjmp(way_out, 1) != 0) return false;
+  char byte;
+  set_trap_flag();
+  recv(fd, &byte, 1, MSG_DONTWAIT);
+  clear_trap_flag();
+  return true;
+}
+
+// Where it is left in the middle the connection may fail; but nobody waits for who has gone on.
+TEST_F(Jumps, BehindAnyInstructionStopNobodyElse) {
+  if (column() == Column::kOneSided)
+    GTEST_SKIP() << "making a connection for each instruction takes too long";
+  struct sigaction action{}, before{};
+  action.sa_handler = count_step;
+  sigaction(SIGTRAP, &action, &before);
+  bool has_returned = false;
+  for (int steps = 0; !has_returned; ++steps) {
+    const Pair pair = connected_pair();
+    const int from = pair.client.get(), to = pair.server.get();
+    send_all(from, "1");
+    EXPECT_EQ(recv_exactly(to, 1), "1");
+    has_returned = has_read_within(steps, to);
+    std::thread([&] {
+      char byte = 0;
+      send(from, "2", 1, MSG_NOSIGNAL);
+      pollfd ready{to, POLLIN, 0};
+      poll(&ready, 1, -1);
+      const ssize_t n = recv(to, &byte, 1, MSG_DONTWAIT);
+      EXPECT_TRUE((n == 1 && byte == '2') || (n == -1 && errno == ECONNRESET))
+          << n << " " << strerror(errno) << " behind " << steps << " steps";
+    }).join();
+  }
+  sigaction(SIGTRAP, &before, nullptr);
 }
 
 // A handler may jump within itself; the call below it goes on.
