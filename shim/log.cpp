@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "shim/connection.h"
 #include "shim/fd_table.h"
 #include "shim/real.h"
 
@@ -24,6 +26,32 @@ enum class Logging : int { kUnknown, kOff, kOn };
 constinit std::atomic<Logging> logging{Logging::kUnknown};
 
 constexpr int kMostNamedFds = 1024;
+
+// What standard error was at start: another file under its number is the program's data. A TCP
+// connection is that from the first (inetd).
+struct StandardError {
+  bool is_open;
+  dev_t device;
+  ino_t number;
+};
+constinit StandardError at_start{};
+
+StandardError look_at_standard_error() {
+  struct stat status;
+  if (fstat(STDERR_FILENO, &status) != 0 || is_tcp_socket(STDERR_FILENO)) return {};
+  return {true, status.st_dev, status.st_ino};
+}
+
+bool is_standard_error_still() {
+  const StandardError now = look_at_standard_error();
+  return now.is_open && at_start.is_open && now.device == at_start.device &&
+         now.number == at_start.number;
+}
+
+// After real.cpp.
+[[gnu::constructor(102)]] void begin_at_start() {
+  is_logging();
+}
 
 struct PeerText {
   char text[INET6_ADDRSTRLEN + 16];
@@ -50,7 +78,9 @@ PeerText peer_of(int fd) {
 void write_line(const char* line, size_t length) {
   const char* file = secure_getenv("DDPSOCK_LOG_FILE");
   int fd = STDERR_FILENO;
-  if (file != nullptr) {
+  if (file == nullptr) {
+    if (!is_standard_error_still()) return;
+  } else {
     fd = open(file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0) return;
   }
@@ -65,6 +95,9 @@ bool is_logging() {
   if (now == Logging::kUnknown) {
     const char* level = secure_getenv("DDPSOCK_LOG");
     now = level != nullptr && strcmp(level, "info") == 0 ? Logging::kOn : Logging::kOff;
+    const int saved_errno = errno;
+    if (now == Logging::kOn) at_start = look_at_standard_error();
+    errno = saved_errno;
     logging.store(now, std::memory_order_relaxed);
   }
   return now == Logging::kOn;

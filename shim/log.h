@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // One line per connection when DDPSOCK_LOG=info: who the peer is, the verdict and why. To stderr,
-// or appended to DDPSOCK_LOG_FILE. Silent otherwise, and never a descriptor kept open: programs
+// unless that is a TCP connection or not the file that it was at start, or appended to
+// DDPSOCK_LOG_FILE. Silent otherwise, and never a descriptor kept open: programs
 // close, count and reuse them all.
 #ifndef DDPSOCK_SHIM_LOG_H_
 #define DDPSOCK_SHIM_LOG_H_
