@@ -213,10 +213,10 @@ class Stream {
   // The program has set SO_LINGER: its close shall be a reset, or not.
   virtual void note_linger(bool /*is_resetting*/) {}
 
-  // TCP_NODELAY and TCP_CORK where the engine's own messages must get past them: true if the stream
-  // keeps the program's value in the kernel's place.
-  virtual bool set_push_option(int name, int value) = 0;
-  virtual bool get_push_option(int name, int& value) = 0;
+  // TCP_NODELAY, TCP_CORK and TCP_NOTSENT_LOWAT where the engine needs values of its own: true if
+  // the stream keeps the program's in the kernel's place.
+  virtual bool set_kept_option(int name, int value) = 0;
+  virtual bool get_kept_option(int name, int& value) = 0;
 
   virtual StreamStatus status() const = 0;
 

@@ -113,25 +113,26 @@ int set_low_water(int fd, const void* value, socklen_t length) {
   return 0;
 }
 
-bool is_push_option(int level, int name) {
-  return level == IPPROTO_TCP && (name == TCP_NODELAY || name == TCP_CORK);
+bool is_kept_option(int level, int name) {
+  return level == IPPROTO_TCP &&
+         (name == TCP_NODELAY || name == TCP_CORK || name == TCP_NOTSENT_LOWAT);
 }
 
-int get_push_option(int fd, int name, void* value, socklen_t* length) {
+int get_kept_option(int fd, int name, void* value, socklen_t* length) {
   const SocketUse use(fd);
   int answer;
   if (!use || !has_live_stream(use.phase()) ||
-      !use->stream.load(std::memory_order_acquire)->get_push_option(name, answer))
+      !use->stream.load(std::memory_order_acquire)->get_kept_option(name, answer))
     return real.getsockopt(fd, IPPROTO_TCP, name, value, length);
   return copy_out(answer, value, length);
 }
 
-int set_push_option(int fd, int name, const void* value, socklen_t length) {
+int set_kept_option(int fd, int name, const void* value, socklen_t length) {
   const SocketUse use(fd);
   int wanted = 0;
   if (length >= sizeof(wanted)) memcpy(&wanted, value, sizeof(wanted));
   if (length < sizeof(wanted) || !use || !has_live_stream(use.phase()) ||
-      !use->stream.load(std::memory_order_acquire)->set_push_option(name, wanted))
+      !use->stream.load(std::memory_order_acquire)->set_kept_option(name, wanted))
     return real.setsockopt(fd, IPPROTO_TCP, name, value, length);
   return 0;
 }
@@ -143,7 +144,7 @@ int own_getsockopt(int fd, int level, int name, void* value, socklen_t* length) 
   if (is_ours(fd) && value != nullptr && length != nullptr) {
     if (level == SOL_SOCKET && name == SO_ERROR) return get_error(fd, value, length);
     if (level == SOL_SOCKET && name == SO_RCVLOWAT) return get_low_water(fd, value, length);
-    if (is_push_option(level, name)) return get_push_option(fd, name, value, length);
+    if (is_kept_option(level, name)) return get_kept_option(fd, name, value, length);
     if (level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE && is_stream(fd))
       return fail(ENOPROTOOPT);
   }
@@ -155,8 +156,8 @@ int own_setsockopt(int fd, int level, int name, const void* value, socklen_t len
   if (is_ours(fd)) {
     if (level == SOL_SOCKET && name == SO_RCVLOWAT && value != nullptr)
       return set_low_water(fd, value, length);
-    if (is_push_option(level, name) && value != nullptr)
-      return set_push_option(fd, name, value, length);
+    if (is_kept_option(level, name) && value != nullptr)
+      return set_kept_option(fd, name, value, length);
     if (would_break_framing(level, name) && is_stream(fd)) return fail(ENOPROTOOPT);
     if (tells_of_segments(level, name)) leave_ddp_mode(fd, "time stamps");
     if (level == SOL_SOCKET && name == SO_LINGER) {

@@ -105,8 +105,8 @@ class InvertingStream final : public ddpsock::engine::Stream {
   ddpsock::engine::Glance glance() const override { return engine.glances[number]; }
   void let_bells_lie(uint32_t) override {}
   void settle(int) override {}
-  bool set_push_option(int, int) override { return false; }
-  bool get_push_option(int, int&) override { return false; }
+  bool set_kept_option(int, int) override { return false; }
+  bool get_kept_option(int, int&) override { return false; }
 
   ddpsock::engine::StreamStatus status() const override {
     using enum ddpsock::engine::StreamState;

@@ -184,7 +184,8 @@ void UserStream::leave_as_writer(int fd) {
   lane->close();
   lane->leave();
   m.sending = Way::kWireAgain;
-  if (std::exchange(m.is_filled, false)) set_int_option(fd, TCP_NOTSENT_LOWAT, 0);
+  m.is_filled = false;
+  set_int_option(fd, TCP_NOTSENT_LOWAT, m.unsent_limit);
   if (!m.had_nodelay) set_int_option(fd, TCP_NODELAY, 0);
   if (m.had_cork) set_int_option(fd, TCP_CORK, 1);
   m.state.store(left_state(), std::memory_order_release);

@@ -36,10 +36,10 @@ MemoryState reason_for(Errno error) {
   }
 }
 
-bool int_option(int fd, int name) {
+int int_option(int fd, int name) {
   int value = 0;
   socklen_t size = sizeof value;
-  return base::sys.getsockopt(fd, IPPROTO_TCP, name, &value, &size) == 0 && value != 0;
+  return base::sys.getsockopt(fd, IPPROTO_TCP, name, &value, &size) == 0 ? value : 0;
 }
 void set_int_option(int fd, int name, int value) {
   base::sys.setsockopt(fd, IPPROTO_TCP, name, &value, sizeof value);
@@ -176,8 +176,9 @@ MemoryState UserStream::memory_state() const {
 void UserStream::on_joined(int fd) {
   Memory& m = r_.memory;
   if (is_set_to_reset(fd)) note_linger(true);
-  m.had_nodelay = int_option(fd, TCP_NODELAY);
-  m.had_cork = int_option(fd, TCP_CORK);
+  m.unsent_limit = int_option(fd, TCP_NOTSENT_LOWAT);
+  m.had_nodelay = int_option(fd, TCP_NODELAY) != 0;
+  m.had_cork = int_option(fd, TCP_CORK) != 0;
   if (m.had_cork) set_int_option(fd, TCP_CORK, 0);
   if (!m.had_nodelay) set_int_option(fd, TCP_NODELAY, 1);
   m.state.store(MemoryState::kJoined, std::memory_order_release);
@@ -272,15 +273,22 @@ void UserStream::drop_memory(int fd, bool is_last) {
   segment->unmap();
 }
 
-bool UserStream::set_push_option(int name, int value) {
+bool UserStream::set_kept_option(int name, int value) {
   if (!is_joined()) return false;
-  (name == TCP_NODELAY ? r_.memory.had_nodelay : r_.memory.had_cork) = value != 0;
+  if (name == TCP_NOTSENT_LOWAT) {
+    r_.memory.unsent_limit = value;
+  } else {
+    (name == TCP_NODELAY ? r_.memory.had_nodelay : r_.memory.had_cork) = value != 0;
+  }
   return true;
 }
 
-bool UserStream::get_push_option(int name, int& value) {
+bool UserStream::get_kept_option(int name, int& value) {
   if (!is_joined()) return false;
-  value = (name == TCP_NODELAY ? r_.memory.had_nodelay : r_.memory.had_cork) ? 1 : 0;
+  const Memory& m = r_.memory;
+  value = name == TCP_NOTSENT_LOWAT ? m.unsent_limit.load()
+          : name == TCP_NODELAY     ? m.had_nodelay
+                                    : m.had_cork;
   return true;
 }
 

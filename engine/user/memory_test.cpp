@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -290,6 +291,30 @@ TEST_F(MemoryTest, LeavingTakesTheBytesAlongAndBothDirectionsGoOn) {
       EXPECT_EQ(x.send(pattern(100, 8)).count, 100);
       EXPECT_EQ(y.recv(100), pattern(100, 8));
     }
+  }
+}
+
+TEST_F(MemoryTest, LeavingGivesTheProgramsLimitOfWhatIsUnsentBack) {
+  const auto limit_of = [](int fd) {
+    int bytes = -1;
+    socklen_t size = sizeof bytes;
+    EXPECT_EQ(getsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, &size), 0);
+    return bytes;
+  };
+  for (const bool is_set_in_memory : {false, true}) {
+    TcpPair pair{20'000, 20'000};
+    MemoryEnd x(pair.client, Role::kInitiator), y(pair.server, Role::kResponder);
+    const int limit = 50'000;
+    ASSERT_EQ(setsockopt(x.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &limit, sizeof limit), 0);
+    join(x, y);
+    if (is_set_in_memory) {
+      EXPECT_TRUE(x.s->set_kept_option(TCP_NOTSENT_LOWAT, 70'000));
+    }
+    const Buffer sent = fill(x, 3);
+    EXPECT_EQ(limit_of(x.fd), 1);
+    EXPECT_EQ(drain(y, sent.size(), 1), sent);
+    x.s->leave_memory(x.fd);
+    EXPECT_EQ(limit_of(x.fd), is_set_in_memory ? 70'000 : 50'000);
   }
 }
 

@@ -259,7 +259,7 @@ class UserStream::MemorySender {
     }
     // Nobody may come to eat what was sent after it looked.
     m_.is_filled = false;
-    set_unsent_limit(0);
+    set_unsent_limit(m_.unsent_limit);
     return true;
   }
   void set_unsent_limit(int bytes) {

@@ -66,8 +66,8 @@ class UserStream final : public Stream {
   PlainReturn return_to_plain(int fd) override;
   int judge_error(int error) override;
   void note_linger(bool is_resetting) override;
-  bool set_push_option(int name, int value) override;
-  bool get_push_option(int name, int& value) override;
+  bool set_kept_option(int name, int value) override;
+  bool get_kept_option(int name, int& value) override;
   StreamStatus status() const override;
 
   Status<> begin_one_sided(int fd, OneSided& queue_pair) override;

@@ -156,6 +156,25 @@ TEST_F(Options, AreReadBackAsSet) {
   EXPECT_EQ(time.tv_sec * 1000 + time.tv_usec / 1000, 1500);
 }
 
+TEST_F(Options, TheLimitOfWhatIsUnsentStaysTheProgramsWhileTheWireIsFull) {
+  if (column() == Column::kDdp || column() == Column::kOneSided)
+    GTEST_SKIP() << "such a limit cuts FPDUs, and sends wait for the rest";
+  set_option(client_, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 100'000);
+  for (int i = 0; i < 3; ++i) {
+    expect_alive(client_, server_);
+    expect_alive(server_, client_);
+  }
+  make_nonblocking(client_);
+  for (const int limit : {100'000, 200'000, 0}) {
+    if (limit != 100'000) set_option(client_, IPPROTO_TCP, TCP_NOTSENT_LOWAT, limit);
+    const size_t sent = fill_until_refused(client_, 1);
+    EXPECT_EQ(get_option(client_, IPPROTO_TCP, TCP_NOTSENT_LOWAT), limit);
+    EXPECT_TRUE(is_same(recv_exactly(server_, sent), pattern(sent, 1)));
+    expect_alive(client_, server_);
+    EXPECT_EQ(get_option(client_, IPPROTO_TCP, TCP_NOTSENT_LOWAT), limit);
+  }
+}
+
 TEST_F(Options, ErrorsAreTheKernels) {
   int value = 1;
   socklen_t length = sizeof value;
