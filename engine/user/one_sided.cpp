@@ -289,7 +289,8 @@ Io UserStream::send_one_sided(int fd, std::span<const iovec> from, int flags) {
 }
 
 // One piece, after what was posted before it.
-Io UserStream::send_piece(int fd, IoCursor& left, int flags) {
+Io UserStream::send_piece(int number, IoCursor& left, int flags) {
+  Descriptor fd(*this, number);
   Hold hold(*this, tx_.lease);
   if (const int e = hold.take(fd, Hold::kSend, flags); e != 0) return Io::fail(e);
   if (is_state(StreamState::kFailed)) return broken_pipe(fd, flags);
@@ -304,9 +305,7 @@ Io UserStream::send_piece(int fd, IoCursor& left, int flags) {
   std::optional<Time> deadline;
   for (OneSided* q = queue_pair(); q != nullptr && !tx_.is_shut && q->flush() == EAGAIN;) {
     if (!may_wait) return Io::fail(EAGAIN);
-    if (!deadline) deadline = deadline_of(fd, SO_SNDTIMEO);
-    if (const int e = wait_ready(fd, POLLOUT, *deadline); e != 0) return Io::fail(e);
-    if ((fd = still(fd)) < 0) return Io::fail(EBADF);
+    if (const int e = await_room(fd, deadline, false); e != 0) return Io::fail(e);
   }
   std::array<iovec, kPieceSlices> list;
   size_t size = std::min(left.left(), kPiece);

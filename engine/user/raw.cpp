@@ -25,11 +25,10 @@ using rdmap::TermCode;
 namespace {
 
 constexpr uint32_t kHead = kChunkHeader + DDPSOCK_RAW_SIZE;
-// What the kernel may charge for so many bytes, and what always fits a socket that is writable.
+// What the kernel may charge for so many bytes.
 constexpr size_t charge_for(size_t bytes) {
   return 2 * bytes + 4096;
 }
-constexpr size_t kFitsWhatIsWritable = 1024;
 
 uint8_t* write_raw_header(uint8_t* p, uint32_t ulpdu, uint32_t msn) {
   p = mpa::write_header(p, static_cast<uint16_t>(ulpdu));
@@ -112,7 +111,7 @@ int UserStream::send_raw_message(int fd, uint32_t kind, uint32_t number, Bytes b
       static_cast<uint32_t>(DDP_UNTAGGED_HEADER_SIZE + DDPSOCK_RAW_SIZE + body.size());
   const size_t total = fpdu_size(ulpdu) + behind.size();
   const bool has_room = send_memory(fd).free() >= charge_for(total) ||
-                        (total <= kFitsWhatIsWritable && is_ready_now(fd, POLLOUT));
+                        (total <= Sender::kMinAllowance && is_ready_now(fd, POLLOUT));
   if (!has_room) return EAGAIN;
   uint8_t head[kHead], trailer[kMaxTrailer];
   uint8_t* p = write_raw_header(head, ulpdu, tx_.msn);
@@ -129,7 +128,8 @@ int UserStream::send_raw_message(int fd, uint32_t kind, uint32_t number, Bytes b
   m.msg_iov = parts;
   m.msg_iovlen = std::size(parts);
   tx_.credit = 0;
-  const ssize_t n = base::sys.sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+  const ssize_t n =
+      without_cancellation([&] { return base::sys.sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL); });
   if (n < 0) return errno;
   RawState& raw = r_.raw;
   if (raw.control_end != tx_.msn) raw.control_begin = tx_.msn;
@@ -137,14 +137,9 @@ int UserStream::send_raw_message(int fd, uint32_t kind, uint32_t number, Bytes b
   r_.sent.fpdus.add(1);
   if (static_cast<size_t>(n) == total) return 0;
   // Against all accounts; what has begun must go on.
-  tx_.tail_block = arena_.allocate_block();
-  if (tx_.tail_block == Arena::kNoBlock) return fail_lost(fd, "no memory for the rest of an FPDU");
   IoCursor rest({parts, std::size(parts)});
   rest.skip(static_cast<size_t>(n));
-  tx_.tail_beg = 0;
-  tx_.tail_end = static_cast<uint32_t>(rest.left());
-  rest.get(arena_.block_data(tx_.tail_block), rest.left());
-  return 0;
+  return keep_tail(fd, rest, rest.left());
 }
 
 void UserStream::note_turning() {

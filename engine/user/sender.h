@@ -49,6 +49,9 @@ class LentBlock {
 // pending.
 class UserStream::Sender {
  public:
+  // What always fits a socket that is writable.
+  static constexpr size_t kMinAllowance = 1024;
+
   Sender(UserStream& stream, int fd, std::span<const iovec> from, int flags);
   Io run();
   // Hands over FPDUs of the queue pair instead, as many as the kernel is sure to take whole and one
@@ -56,7 +59,6 @@ class UserStream::Sender {
   Result<size_t> send_fpdus();
 
  private:
-  static constexpr size_t kMinAllowance = 1024;
   static constexpr size_t kMaxBurstChunks = 32;
   static constexpr size_t kBurstOverhead = kMaxBurstChunks * (kChunkHeader + kMaxTrailer);
   static constexpr size_t kMaxBlocks = 3;  // two chunks of the largest size and more in each
@@ -65,7 +67,6 @@ class UserStream::Sender {
   void spend(size_t bytes);
   uint32_t next_payload(size_t left, size_t allowed) const;
   void send_burst(size_t allowed);
-  void wait_for_room();
   void send_contiguous(size_t bytes);
   uint8_t* write_chunk(uint8_t* p, uint32_t payload, uint32_t msn, IoCursor& from);
   void send_blocks(size_t allowed);

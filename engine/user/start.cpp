@@ -17,6 +17,7 @@
 #include "engine/user/hold.h"
 #include "engine/user/kernel_socket.h"
 #include "engine/user/patience.h"
+#include "engine/user/sender.h"
 #include "engine/user/user_stream.h"
 #include "stream/hello.h"
 
@@ -187,7 +188,7 @@ int UserStream::send_start_frame(int fd, int flags, Frame kind) {
   const auto size = mpa::write_startup(frame, bytes);
   assert(size.has_value());
   if (r_.remote.family == 0) r_.note_addresses(fd);
-  const ssize_t n = base::sys.send(fd, bytes, *size, flags);
+  const ssize_t n = without_cancellation([&] { return base::sys.send(fd, bytes, *size, flags); });
   if (n < 0) return errno;
   if (static_cast<size_t>(n) < *size)
     return fail_lost(fd, "the kernel had no room for the MPA start-up frame");

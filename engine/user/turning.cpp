@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/sys.h"
+#include "engine/user/descriptor.h"
 #include "engine/user/hold.h"
 #include "engine/user/kernel_socket.h"
 #include "engine/user/patience.h"
@@ -31,7 +32,8 @@ bool is_at_unseen_urgent_byte(int fd, int flags) {
 }  // namespace
 
 // Also of a stream that has failed, or is plain already.
-Io UserStream::send_turned(int fd, std::span<const iovec> from, int flags) {
+Io UserStream::send_turned(int number, std::span<const iovec> from, int flags) {
+  Descriptor fd(*this, number);
   if (is_state(StreamState::kFailed)) return broken_pipe(fd, flags);
   if (is_state(StreamState::kPlain)) return Io::fail(EPROTOTYPE);
   const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd);
@@ -41,13 +43,7 @@ Io UserStream::send_turned(int fd, std::span<const iovec> from, int flags) {
   std::optional<Time> deadline;
   while (!r_.raw.is_tx_plain && !tx_.is_shut) {
     int e = send_mark(fd, {});
-    if (e == EAGAIN && may_wait) {
-      if (!deadline) deadline = deadline_of(fd, SO_SNDTIMEO);
-      tx_.is_asleep = true;
-      e = wait_ready(fd, POLLOUT, *deadline);
-      tx_.is_asleep = false;
-      if ((fd = still(fd)) < 0) return Io::fail(EBADF);
-    }
+    if (e == EAGAIN && may_wait) e = await_room(fd, deadline, false);
     if (e != 0) return Io::fail(e);
   }
   std::array<iovec, kMostSlices> parts;

@@ -68,7 +68,7 @@ Io UserStream::Sender::run() {
         error_ = EAGAIN;
         break;
       }
-      wait_for_room();
+      error_ = s_.await_room(fd_, deadline_, sent_ > 0);
     } else {
       send_burst(allowed);
     }
@@ -132,21 +132,20 @@ void UserStream::Sender::send_burst(size_t allowed) {
   }
 }
 
-// The kernel refused and the caller may wait. Not in a blocking send: that would begin an FPDU in
-// the room that is left and sleep in the middle of it, where a signal or a timeout cuts it.
-void UserStream::Sender::wait_for_room() {
-  if (!deadline_) deadline_ = deadline_of(fd_, SO_SNDTIMEO);
+// Not in a blocking send: that would begin an FPDU in the room that is left and sleep in the middle
+// of it, where a signal or a timeout cuts it.
+int UserStream::await_room(Descriptor& fd, std::optional<Time>& deadline, bool has_sent) {
+  if (!deadline) deadline = deadline_of(fd, SO_SNDTIMEO);
   // Nothing is begun: who dies here, or jumps away, leaves all as it should be.
   tx_.is_asleep = true;
-  error_ = wait_ready(fd_, POLLOUT, *deadline_);
-  if (fd_.is_copy()) [[unlikely]] {
-    error_ = EINTR;
-    return;
-  }
+  const int e = wait_ready(fd, POLLOUT, *deadline);
+  if (fd.is_copy()) [[unlikely]]
+    return EINTR;
   tx_.is_asleep = false;
-  fd_.note_sleep();
+  fd.note_sleep();
+  if (fd < 0) return EBADF;
   // poll() is never restarted; TCP's send is, if nothing was sent and it has no timeout.
-  if (error_ == EINTR && sent_ == 0 && *deadline_ == kNever && do_handlers_restart()) error_ = 0;
+  return e == EINTR && !has_sent && *deadline == kNever && do_handlers_restart() ? 0 : e;
 }
 
 // `bytes` of stream as chunks in one buffer, in one call; the first of them only where there is no
@@ -301,16 +300,18 @@ void UserStream::Sender::on_cut(std::span<iovec> list, size_t taken) {
 }
 
 void UserStream::Sender::keep_tail(IoCursor bytes, size_t size) {
-  tx_.tail_block = s_.arena_.allocate_block();
-  if (tx_.tail_block == Arena::kNoBlock) {
-    error_ = s_.fail_lost(fd_, "no memory for the rest of an FPDU");
-    return;
-  }
-  bytes.get(s_.arena_.block_data(tx_.tail_block), size);
+  int e = s_.keep_tail(fd_, bytes, size);
+  if (e == 0) e = s_.flush_tail(fd_, true);
+  if (e != 0) error_ = e;
+}
+
+int UserStream::keep_tail(int fd, IoCursor bytes, size_t size) {
+  tx_.tail_block = arena_.allocate_block();
+  if (tx_.tail_block == Arena::kNoBlock) return fail_lost(fd, "no memory for the rest of an FPDU");
+  bytes.get(arena_.block_data(tx_.tail_block), size);
   tx_.tail_beg = 0;
   tx_.tail_end = static_cast<uint32_t>(size);
-  const int e = s_.flush_tail(fd_, true);
-  if (e != 0) error_ = e;
+  return 0;
 }
 
 // Sends what the kernel cut off. Waits at most kTailPatience, whatever the socket's mode: nothing

@@ -27,6 +27,7 @@
 
 namespace ddpsock::engine {
 
+class Descriptor;
 class Hold;
 class Patience;
 struct RawMessage;
@@ -111,6 +112,11 @@ class UserStream final : public Stream {
   Io broken_pipe(int fd, int flags);
   Io sent_or_error(size_t sent, int error);
   int flush_tail(int fd, bool may_wait);
+  // What the kernel has not taken of FPDUs that it has begun. 0, or the errno of a failed stream.
+  int keep_tail(int fd, IoCursor bytes, size_t size);
+  // The kernel refused and the call may wait, until `deadline`, which the first wait sets. 0: try
+  // again.
+  int await_room(Descriptor& fd, std::optional<Time>& deadline, bool has_sent);
 
   // scan.cpp
   Io peek(int fd, std::span<const iovec> to, int flags);
