@@ -146,16 +146,17 @@ bool accept_in_message_mode(message::Connection& listener, int fd, EngineChoice 
   return false;
 }
 
-int accepted_by_policy(int listener, int fd, bool is_nonblocking) {
+// `use` is of the socket that accepted; of its number, -1 if that may be another's by now.
+int accepted_by_policy(const SocketUse& use, int listener, int fd, bool is_nonblocking) {
   const int saved_errno = errno;
   Wish wish = Wish::kNone;
   bool is_known_listener = false;
   bool wants_crc = true;
   EngineChoice engine = EngineChoice::kDefault;
-  if (const SocketUse use(listener); use) {
+  if (use) {
     engine = use->engine.load(std::memory_order_relaxed);
     if (message::Connection* c = message_connection(use); c != nullptr) {
-      if (accept_in_message_mode(*c, fd, engine)) return fd;
+      if (listener >= 0 && accept_in_message_mode(*c, fd, engine)) return fd;
       real.close(fd);
       return fail(ECONNABORTED);
     }
@@ -179,8 +180,8 @@ int accepted_by_policy(int listener, int fd, bool is_nonblocking) {
 }
 
 // May the policy have something to say about what `listener` accepts?
-bool is_of_interest(int listener) {
-  return socket_at(listener) != nullptr || (is_policy_active() && is_listening_tcp(listener));
+bool is_of_interest(const SocketUse& use, int listener) {
+  return use || (is_policy_active() && is_listening_tcp(listener));
 }
 
 // One that came by exec, by SCM_RIGHTS or from a service manager becomes known when accept has
@@ -191,12 +192,16 @@ void know_listener(int listener) {
     enter_listener(listener);
 }
 
-int accepted(int listener, int fd, bool is_nonblocking, bool is_of_interest) {
-  if (is_of_interest) know_listener(listener);
+// `use` was taken before the kernel's accept: the number may be another listener's since.
+int accepted(const SocketUse& use, int listener, int fd, bool is_nonblocking, bool is_of_interest) {
+  const bool is_still = !use || socket_at(listener) == &*use;
+  if (is_of_interest && is_still) know_listener(listener);
   if (fd < 0) return fd;
   set_origin(fd, Origin::kAccepted);
   drop_stale_fd(fd);
-  return is_of_interest ? accepted_by_policy(listener, fd, is_nonblocking) : fd;
+  if (!is_of_interest) return fd;
+  if (use) return accepted_by_policy(use, is_still ? listener : -1, fd, is_nonblocking);
+  return accepted_by_policy(SocketUse(listener), listener, fd, is_nonblocking);
 }
 
 enum class Listening : uint8_t {
@@ -266,15 +271,17 @@ int own_listen(int fd, int backlog) {
 }
 
 int own_accept(int fd, sockaddr* address, socklen_t* length) {
-  const bool is_interesting = is_of_interest(fd);
+  const SocketUse use(fd);
+  const bool is_interesting = is_of_interest(use, fd);
   const int result = base::woken(real.accept(fd, address, length), is_any_ours());
-  return accepted(fd, result, false, is_interesting);
+  return accepted(use, fd, result, false, is_interesting);
 }
 
 int own_accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
-  const bool is_interesting = is_of_interest(fd);
+  const SocketUse use(fd);
+  const bool is_interesting = is_of_interest(use, fd);
   const int result = base::woken(real.accept4(fd, address, length, flags), is_any_ours());
-  return accepted(fd, result, (flags & SOCK_NONBLOCK) != 0, is_interesting);
+  return accepted(use, fd, result, (flags & SOCK_NONBLOCK) != 0, is_interesting);
 }
 
 int own_connect(int fd, const sockaddr* to, socklen_t length) {

@@ -25,6 +25,7 @@
 #include "base/kernel_call.h"
 #include "ddpsock/ddpsock.h"
 #include "shim/fd_table.h"
+#include "shim/real.h"
 #include "shim/test_parts.h"
 
 namespace ddpsock::shim {
@@ -125,6 +126,53 @@ TEST_F(Wrappers, ConnectAndAcceptOpenStreams) {
   char buffer[8] = {};
   EXPECT_EQ(read(served, buffer, sizeof(buffer)), 4);
   EXPECT_STREQ(buffer, "back");
+}
+
+// Another thread closes a listener, and takes its number for another, while accept returns.
+TEST_F(Wrappers, WhatAListenerAcceptedIsJudgedByThatListener) {
+  static int number, other;
+  number = listener;
+  other = socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_EQ(listen(other, 5), 0);
+  const int wish = DDP_MODE_STREAM;
+  ASSERT_EQ(setsockopt(listener, SOL_DDP, DDP_MODE, &wish, sizeof wish), 0);
+  policy.connect = policy.established = policy.accept = Mode::kPlain;
+  ASSERT_EQ(listen(listener, 5), 0);
+  client = socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_EQ(connect(client, where(), sizeof(address)), 0);
+  static const auto accept_of_libc = real.accept;
+  real.accept = [](int fd, sockaddr* from, socklen_t* length) {
+    const int accepted = accept_of_libc(fd, from, length);
+    dup2(other, number);
+    return accepted;
+  };
+  served = accept(listener, nullptr, nullptr);
+  real.accept = accept_of_libc;
+  ASSERT_GE(served, 0);
+  EXPECT_EQ(engine.opened, 1);
+  close(other);
+}
+
+TEST_F(Wrappers, AnAcceptThatFailsLeavesTheKernelsErrno) {
+  policy.is_active = true;
+  // One that is known, and one that accept finds.
+  ASSERT_EQ(listen(listener, 5), 0);
+  const auto found = static_cast<int>(base::kernel_call(SYS_socket, AF_INET, SOCK_STREAM, 0));
+  ASSERT_EQ(base::kernel_call(SYS_listen, found, 5), 0);
+  static int error;
+  static const auto accept_of_libc = real.accept;
+  real.accept = [](int, sockaddr*, socklen_t*) {
+    errno = error;
+    return -1;
+  };
+  for (const int fd : {listener, found})
+    for (const int each : {EAGAIN, EMFILE, ENFILE, ECONNABORTED, EINTR, EINVAL}) {
+      error = each;
+      EXPECT_EQ(accept(fd, nullptr, nullptr), -1);
+      EXPECT_EQ(errno, each) << fd;
+    }
+  real.accept = accept_of_libc;
+  close(found);
 }
 
 TEST_F(Wrappers, EverySendingCallIsRouted) {
