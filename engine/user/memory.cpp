@@ -143,6 +143,8 @@ void UserStream::notice_joining(int fd) {
 
 // A program that only receives would keep the descriptor for good.
 void UserStream::notice_joining_while_receiving(int fd) {
+  // Another thread was sending when the answer came.
+  if ((r_.peer_features & DDPSOCK_FEATURE_JOINS) == 0) withdraw_offer();
   const shm::Segment* segment = segment_.load(std::memory_order_acquire);
   if (segment == nullptr || !segment->is_joined()) return;
   Hold hold(*this, tx_.lease);

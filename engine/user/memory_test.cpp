@@ -587,6 +587,23 @@ TEST(MemoryStart, NotWantedByOneEnd) {
   }
 }
 
+TEST(MemoryStart, AnOfferInVainIsWithdrawnOnceNobodySends) {
+  TcpPair tcp{20'000, 20'000};
+  MemoryEnd a(tcp.client, Role::kInitiator);
+  End b(tcp.server, Role::kResponder);
+  const Buffer m = pattern(5'000'000);
+  std::thread sender([&] { EXPECT_EQ(a.send(m).count, static_cast<ssize_t>(m.size())); });
+  for (pollfd full{a.fd, POLLOUT, 0}; ::poll(&full, 1, 0) == 1;) usleep(100);
+  EXPECT_EQ(b.recv(1).size(), 1u);
+  EXPECT_EQ(b.send(pattern(1)).count, 1);
+  EXPECT_EQ(a.recv(1), pattern(1)) << "the answer, while another thread sends";
+  EXPECT_EQ(b.recv(m.size() - 1, MSG_WAITALL).size(), m.size() - 1);
+  sender.join();
+  EXPECT_EQ(b.send(pattern(1)).count, 1);
+  EXPECT_EQ(a.recv(1), pattern(1));
+  EXPECT_EQ(memory_descriptors().count, 0);
+}
+
 TEST(MemoryStart, AnOfferTakesADescriptorUntilTheAnswer) {
   TcpPair tcp;
   MemoryEnd a(tcp.client, Role::kInitiator), b(tcp.server, Role::kResponder);
