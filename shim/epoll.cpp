@@ -50,11 +50,12 @@ int keep_true(int set, epoll_event* events, int count) {
 
 template <typename Wait>
 int wait_corrected(int set, epoll_event* events, const PollDeadline& deadline, Wait wait) {
-  for (;;) {
+  for (int vain = 0;; ++vain) {
     const int reported = wait(events, deadline);
     if (reported <= 0) return reported;
     const int left = keep_true(set, events, reported);
     if (left > 0 || deadline.is_over()) return left;
+    if (!deadline.rest_after(vain)) return -1;
   }
 }
 
@@ -122,7 +123,7 @@ template <typename Wait>
 int wait_beside_memory(WatchedSet& watched, epoll_event* events, int room,
                        const PollDeadline& deadline, Wait wait) {
   const WatchedSet::Inside inside(watched);
-  for (;;) {
+  for (int vain = 0;;) {
     const bool may_sleep = !deadline.is_over();
     {
       MemoryLook look(watched);
@@ -140,6 +141,7 @@ int wait_beside_memory(WatchedSet& watched, epoll_event* events, int room,
       return report(watched, look, events, all, room, wait);
     }
     if (deadline.is_over()) return 0;
+    if (!deadline.rest_after(vain++)) return -1;
   }
 }
 
@@ -160,6 +162,7 @@ int wait_in_kernel(WatchedSet& watched, epoll_event* events, int room, const Pol
     // Where it was only for bells the kernel is asked again in any case: it forgets then that
     // these were ready, and who is so next gets its place behind the others.
     if (all > 0 || (deadline.is_over() && stale == kMostStale)) return all;
+    if (!deadline.rest_after(stale)) return -1;
   }
 }
 
@@ -243,7 +246,7 @@ int own_epoll_pwait(int set, epoll_event* events, int room, int timeout_ms, cons
     return real.epoll_pwait(set, events, room, timeout_ms, mask);
   if (is_kernels_alone())
     return base::woken(real.epoll_pwait(set, events, room, timeout_ms, mask), timeout_ms != 0);
-  return wait_on(set, events, room, PollDeadline::after_ms(timeout_ms),
+  return wait_on(set, events, room, PollDeadline::after_ms(timeout_ms, mask),
                  [=](epoll_event* at, int space, const PollDeadline& deadline) {
                    const int left = deadline.left_ms();
                    return base::woken(real.epoll_pwait(set, at, space, left, mask), left != 0);
@@ -254,7 +257,7 @@ int own_epoll_pwait2(int set, epoll_event* events, int room, const timespec* tim
                      const sigset_t* mask) {
   if (!is_any_ours()) [[likely]]
     return real.epoll_pwait2(set, events, room, timeout, mask);
-  return wait_on(set, events, room, PollDeadline::after(timeout),
+  return wait_on(set, events, room, PollDeadline::after(timeout, mask),
                  [=](epoll_event* at, int space, const PollDeadline& deadline) {
                    timespec rest;
                    const timespec* left = deadline.left(rest);

@@ -81,12 +81,13 @@ void await_bytes_in_memory(const pollfd* fds, nfds_t count) {
 // `wait(deadline)` is the kernel's poll for the rest of the time.
 template <typename Wait>
 int poll_corrected(pollfd* fds, nfds_t count, const PollDeadline& deadline, Wait wait) {
-  for (;;) {
+  for (int vain = 0;; ++vain) {
     if (!deadline.is_over()) await_bytes_in_memory(fds, count);
     const int reported = wait(deadline);
     if (reported <= 0) return reported;
     const int left = reported - withdraw_untrue(fds, count);
     if (left > 0 || deadline.is_over()) return left;
+    if (!deadline.rest_after(vain)) return -1;
   }
 }
 
@@ -185,13 +186,14 @@ class SavedSets {
 template <typename Wait>
 int select_corrected(const SelectSets& sets, int count, const PollDeadline& deadline, Wait wait) {
   const SavedSets saved(sets, count);
-  for (;;) {
+  for (int vain = 0;; ++vain) {
     if (!deadline.is_over()) sets.await_bytes_in_memory(count);
     const int reported = wait(deadline);
     if (reported <= 0) return reported;
     const int left = reported - sets.withdraw_untrue(count);
     if (left > 0 || deadline.is_over()) return left;
     saved.restore();
+    if (!deadline.rest_after(vain)) return -1;
   }
 }
 
@@ -221,7 +223,7 @@ int own_ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t
   if (!is_any_correctable(fds, count))
     return base::woken(real.ppoll(fds, count, timeout, mask), may_sleep);
   return poll_corrected(
-      fds, count, PollDeadline::after(timeout), [=](const PollDeadline& deadline) {
+      fds, count, PollDeadline::after(timeout, mask), [=](const PollDeadline& deadline) {
         timespec left;
         return base::woken(real.ppoll(fds, count, deadline.left(left), mask), may_sleep);
       });
@@ -263,9 +265,10 @@ int own_pselect(int count, fd_set* readers, fd_set* writers, fd_set* others,
   if (passes(sets, count))
     return base::woken(real.pselect(count, readers, writers, others, timeout, mask), may_sleep);
   return select_corrected(
-      sets, count, PollDeadline::after(timeout), [=](const PollDeadline& deadline) {
+      sets, count, PollDeadline::after(timeout, mask), [=](const PollDeadline& deadline) {
         timespec left;
-        return real.pselect(count, readers, writers, others, deadline.left(left), mask);
+        return base::woken(real.pselect(count, readers, writers, others, deadline.left(left), mask),
+                           may_sleep);
       });
 }
 

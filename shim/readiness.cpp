@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <climits>
 
+#include "base/wake.h"
 #include "shim/connection.h"
+#include "shim/real.h"
 #include "shim/stream_call.h"
 
 namespace ddpsock::shim {
@@ -16,6 +18,10 @@ constexpr int64_t kLongestSeconds = 1'000'000'000;  // as good as never, and no 
 // While a connection is young its peer may ask for plain TCP (sshd does before its filter), and ssh
 // takes EAGAIN after a poll() for an error. Whoever uses epoll does not.
 constexpr uint8_t kEarlyLooks = 32;
+
+// An FPDU that comes in parts is reported in vain now and then, and not again at once.
+constexpr int kRoundsAtOnce = 16;
+constexpr int kMostDoublings = 2;  // of a millisecond: others are not seen for so long
 
 // Whoever asks about a non-blocking socket can live with EAGAIN, unless it asked for more than a
 // byte.
@@ -94,14 +100,16 @@ bool is_report_true(int fd, bool is_readable) {
   return stream.is_recv_ready(fd);
 }
 
-PollDeadline PollDeadline::after_ms(int timeout_ms) {
+PollDeadline PollDeadline::after_ms(int timeout_ms, const sigset_t* mask) {
   PollDeadline deadline;
+  deadline.mask_ = mask;
   if (timeout_ms >= 0) deadline.at_ = base::now() + Duration::from_ms(timeout_ms);
   return deadline;
 }
 
-PollDeadline PollDeadline::after(const timespec* timeout) {
+PollDeadline PollDeadline::after(const timespec* timeout, const sigset_t* mask) {
   PollDeadline deadline;
+  deadline.mask_ = mask;
   if (timeout != nullptr && timeout->tv_sec < kLongestSeconds)
     deadline.at_ = base::now() + Duration{timeout->tv_sec * kNsPerSecond + timeout->tv_nsec};
   return deadline;
@@ -110,6 +118,14 @@ PollDeadline PollDeadline::after(const timespec* timeout) {
 int PollDeadline::left_ms() const {
   if (at_ == kNever) return -1;
   return static_cast<int>(std::min<int64_t>((at_ - base::now()).ceil_ms(), INT_MAX));
+}
+
+bool PollDeadline::rest_after(int vain_rounds) const {
+  if (vain_rounds < kRoundsAtOnce) return true;
+  Duration rest = Duration::from_ms(1 << std::min(vain_rounds - kRoundsAtOnce, kMostDoublings));
+  if (at_ != kNever) rest = std::clamp(at_ - base::now(), Duration{}, rest);
+  const timespec time{0, rest.ns};
+  return base::woken(real.ppoll(nullptr, 0, &time, mask_), true) == 0;
 }
 
 timespec* PollDeadline::left(timespec& room) const {

@@ -11,6 +11,7 @@
 #ifndef DDPSOCK_SHIM_READINESS_H_
 #define DDPSOCK_SHIM_READINESS_H_
 
+#include <signal.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -37,17 +38,24 @@ bool may_be_full(int fd);
 // The kernel has reported `fd` writable, and nothing worse; false if that must be withdrawn.
 bool is_room_report_true(int fd);
 
-// Until when a poller waits, through as many kernel calls as it takes.
+// Until when a poller waits, through as many kernel calls as it takes, and with which signals
+// blocked (nullptr: the thread's).
 class PollDeadline {
  public:
-  static PollDeadline after_ms(int timeout_ms);        // negative: never
-  static PollDeadline after(const timespec* timeout);  // nullptr: never
+  // Negative, nullptr: never.
+  static PollDeadline after_ms(int timeout_ms, const sigset_t* mask = nullptr);
+  static PollDeadline after(const timespec* timeout, const sigset_t* mask = nullptr);
   bool is_over() const { return at_ != kNever && base::now() >= at_; }
   int left_ms() const;                   // for poll: -1 never; rounded up
   timespec* left(timespec& room) const;  // for ppoll: nullptr never
+  // Before the kernel is asked again, after so many rounds in which nothing that it reported was
+  // true. It may go on reporting that (bytes below SO_RCVLOWAT) for as long as the poller waits.
+  // False: a signal came (EINTR).
+  bool rest_after(int vain_rounds) const;
 
  private:
   Time at_ = kNever;
+  const sigset_t* mask_ = nullptr;
 };
 
 }  // namespace ddpsock::shim

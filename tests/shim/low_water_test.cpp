@@ -2,6 +2,7 @@
 // SO_RCVLOWAT holds back every poller, until so much is there or an end is behind it.
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 
@@ -75,6 +76,21 @@ TEST_P(LowWater, HoldsBackUntilSoMuchIsThere) {
     recv_exactly(server_, kMark / 2);
     EXPECT_FALSE(is_readable(0));
   }
+}
+
+// The kernel calls the socket readable all the while.
+TEST_P(LowWater, HoldsBackWithoutAProcessor) {
+  send_all(client_, pattern(10));
+  await_queued(server_, 10);
+  const auto used = [] {
+    rusage usage;
+    getrusage(RUSAGE_THREAD, &usage);
+    return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1'000'000 + usage.ru_utime.tv_usec +
+           usage.ru_stime.tv_usec;
+  };
+  const long before = used();
+  EXPECT_FALSE(is_readable(300));
+  EXPECT_LT(used() - before, 50'000);
 }
 
 TEST_P(LowWater, YieldsToAnEnd) {
