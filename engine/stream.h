@@ -304,6 +304,10 @@ class StreamEngine {
   // build.
   virtual bool adopt(int handover_fd) = 0;
 
+  // A copy of what process `pid` has open as `number`, for adopt(); -1 if it cannot be such a
+  // descriptor.
+  virtual int copy_handover(pid_t pid, int number) = 0;
+
   // The stream that an inherited socket carries, now also this process's; nullptr if it has none.
   virtual Stream* find(int fd) = 0;
 

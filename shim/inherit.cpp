@@ -7,7 +7,6 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 
 #include "shim/connection.h"
@@ -27,9 +26,7 @@ constexpr int kHighFd = 1000;  // as engines choose for their own
 // A parent that closes everything but what it passes on closes the handover too; while it lives,
 // its own copy can be had under the same number. What lies there by chance is not adopted.
 bool adopt_from_parent(int number) {
-  char path[64];
-  snprintf(path, sizeof(path), "/proc/%d/fd/%d", getppid(), number);
-  const int fd = open(path, O_RDWR | O_CLOEXEC);
+  const int fd = engine::user_stream_engine().copy_handover(getppid(), number);
   if (fd < 0) return false;
   const int high = real.fcntl(fd, F_DUPFD_CLOEXEC, kHighFd);
   const bool is_adopted = engine::user_stream_engine().adopt(high);

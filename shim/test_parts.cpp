@@ -151,6 +151,7 @@ class InvertingEngine final : public ddpsock::engine::StreamEngine {
   void end_handover(const Handover&, pid_t) override {}
   void finish_adoption() override {}
   bool adopt(int) override { return false; }
+  int copy_handover(pid_t, int) override { return -1; }
   ddpsock::engine::Stream* find(int) override { return nullptr; }
 
  private:

@@ -87,7 +87,7 @@ Result<base::UniqueFd> make_sealed_file(const char* name, size_t size) {
 // Opening is not harmless for every kind of file (a device, a FIFO, a server's in user space), and
 // what a number stands for may change at any time. So the file is named first, without opening it
 // and without a question to whoever serves it, looked at, and then that very file is opened.
-Result<base::UniqueFd> open_sealed_file(uint32_t pid, uint32_t fd, size_t size) {
+Result<base::UniqueFd> open_memory_file(uint32_t pid, uint32_t fd) {
   const auto open_path = [](const Path& path, int flags) {
     return base::UniqueFd(static_cast<int>(
         base::kernel_call(SYS_openat, AT_FDCWD, path.data(), flags | O_CLOEXEC | O_NONBLOCK, 0)));
@@ -103,7 +103,12 @@ Result<base::UniqueFd> open_sealed_file(uint32_t pid, uint32_t fd, size_t size) 
   snprintf(path.data(), path.size(), "/proc/self/fd/%d", name.get());
   base::UniqueFd file = open_path(path, O_RDWR);
   if (!file.is_valid()) return fail_errno(errno);
-  if (!is_sealed_whole(file.get(), size)) return fail_errno(EPROTO);
+  return file;
+}
+
+Result<base::UniqueFd> open_sealed_file(uint32_t pid, uint32_t fd, size_t size) {
+  auto file = open_memory_file(pid, fd);
+  if (file && !is_sealed_whole(file->get(), size)) return fail_errno(EPROTO);
   return file;
 }
 

@@ -19,8 +19,12 @@ inline constexpr size_t kPage = 4096;
 // Named `name`, close-on-exec, out of the way of programs. ENOSYS, EMFILE, ENFILE, ENOMEM, EFBIG.
 Result<base::UniqueFd> make_sealed_file(const char* name, size_t size);
 
-// What process `pid` has open as `fd`. EACCES (another user, or a process that hides), ENOENT
-// (gone, or another pid namespace), EPROTO (not such a file of this size).
+// What process `pid` has open as `fd`, if it is a file in memory: nothing else is opened, nor is a
+// question asked to whoever serves it. EACCES (another user, or a process that hides), ENOENT
+// (gone, or another pid namespace), EPROTO (something else).
+Result<base::UniqueFd> open_memory_file(uint32_t pid, uint32_t fd);
+
+// The same for a sealed one. EPROTO also: it is not sealed, or not of this size.
 Result<base::UniqueFd> open_sealed_file(uint32_t pid, uint32_t fd, size_t size);
 
 // All of it, shared. ENOMEM.

@@ -211,6 +211,11 @@ class UserStreamEngine final : public StreamEngine {
     return arena != nullptr && prepare(*arena);
   }
 
+  int copy_handover(pid_t pid, int number) override {
+    auto file = shm::open_memory_file(static_cast<uint32_t>(pid), static_cast<uint32_t>(number));
+    return file ? file->release() : -1;
+  }
+
   Stream* find(int fd) override {
     Arena* arena = Arena::get_if_mapped();
     const uint64_t cookie = arena != nullptr ? cookie_of(fd) : 0;

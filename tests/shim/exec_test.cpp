@@ -3,6 +3,8 @@
 // servers and shells have them do.
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -310,6 +312,26 @@ TEST_F(ExecTest, AStaticProgramIsLogged) {
       text.str().find("shim_exec_child_static: fds 0 1 ") != std::string::npos &&
       text.str().find("leave DDPMODE: the program is static") != std::string::npos;
   EXPECT_EQ(is_logged, is_in_ddp_mode()) << text.str();
+}
+
+// Whoever waits for its other end to be opened would be told of it.
+TEST_F(ExecTest, AFifoUnderTheNumberThatWasHandedOverIsNotOpened) {
+  char folder[] = "/tmp/ddpsock-exec-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const std::string path = std::string(folder) + "/fifo";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  {
+    const Fd named(open(path.c_str(), O_PATH));
+    const Fd opened(inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+    EXPECT_GE(inotify_add_watch(opened.get(), path.c_str(), IN_OPEN), 0);
+    const std::string start =
+        "DDPSOCK_HANDOVER=" + std::to_string(named.get()) + " /bin/true; exit $?";
+    EXPECT_EQ(system(start.c_str()), 0);
+    std::array<char, 256> event;
+    EXPECT_LT(read(opened.get(), event.data(), event.size()), 0);
+  }
+  unlink(path.c_str());
+  rmdir(folder);
 }
 
 class ExecClient : public TcpTest {

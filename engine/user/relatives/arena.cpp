@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <new>
 
@@ -18,6 +17,7 @@
 #include "base/process.h"
 #include "base/sparse.h"
 #include "base/sys.h"
+#include "engine/shm/sealed_file.h"
 #include "engine/user/relatives/arena_layout.h"
 
 namespace ddpsock::engine {
@@ -162,10 +162,9 @@ int Arena::find_fd() const {
   for (const std::atomic<int>& process : shared_->processes) {
     const int pid = process.load(std::memory_order_acquire);
     if (pid <= 0) continue;
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd_);
-    base::UniqueFd fd(open(path, O_RDWR | O_CLOEXEC));
-    if (is_mine(fd.get())) return fd.release();
+    // Whatever lies under that number by now.
+    auto fd = shm::open_memory_file(static_cast<uint32_t>(pid), static_cast<uint32_t>(fd_));
+    if (fd && is_mine(fd->get())) return fd->release();
   }
   return -1;
 }
