@@ -20,6 +20,7 @@ namespace ddpsock::shim {
 
 constinit std::atomic<unsigned> watched_sets{0};
 constinit std::atomic<unsigned> WatchedSet::deferred{0};
+constinit std::atomic<uint32_t> WatchedSet::generation_{0};
 constinit std::array<std::atomic<uint64_t>, WatchedSet::kMostNumbers / 64> WatchedSet::own_{};
 
 namespace {
@@ -74,14 +75,27 @@ void WatchedSet::each(F visit) {
 
 WatchedSet* WatchedSet::find(int set) {
   if (!is_any_set_watched()) return nullptr;
+  notice_fork();
   for (WatchedSet& s : sets)
     if (s.set_.load(std::memory_order_acquire) == set + 1) return &s;
   return nullptr;
 }
 
+// Is this the child of a fork that nobody announced? What its parent had put off is told by whoever
+// of them comes first.
+void WatchedSet::notice_fork() {
+  const uint32_t now = base::process_generation();
+  if (generation_.load(std::memory_order_relaxed) == now) [[likely]]
+    return;
+  generation_.store(now, std::memory_order_relaxed);
+  tell_kernel();
+  in_child();
+}
+
 void WatchedSet::note_created(int set) {
   static constinit std::atomic<bool> has_handlers{false};
   if (!has_handlers.exchange(true)) pthread_atfork(before_fork, nullptr, in_child);
+  notice_fork();
   forget_set(set);
   if (static_cast<unsigned>(set) < kMostNumbers)
     own_[static_cast<unsigned>(set) / 64].fetch_or(uint64_t{1} << (set % 64),
@@ -106,6 +120,7 @@ void WatchedSet::before_fork() {
 
 // To the child the sets are somebody else's too.
 void WatchedSet::in_child() {
+  generation_.store(base::process_generation(), std::memory_order_relaxed);
   for (std::atomic<uint64_t>& numbers : own_)
     if (numbers.load(std::memory_order_relaxed) != 0) numbers.store(0, std::memory_order_relaxed);
   for (WatchedSet& s : sets)
@@ -152,6 +167,7 @@ bool WatchedSet::has_other_with(uint64_t data, int fd) {
 void WatchedSet::watch(int set, int fd, const epoll_event& event) {
   const bool is_served = (event.events & (EPOLLONESHOT | EPOLLEXCLUSIVE)) == 0;
   bool may_be_in_memory = false;
+  notice_fork();
   with_stream(fd,
               [&](engine::Stream& stream) { may_be_in_memory = stream.glance().may_be_in_memory; });
   if (!is_served || !may_be_in_memory || !is_own(set)) return leave_to_kernel(set, fd, event);

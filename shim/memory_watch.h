@@ -98,7 +98,8 @@ class WatchedSet {
 
   static constexpr unsigned kMostNumbers = 65536;
   static std::array<std::atomic<uint64_t>, kMostNumbers / 64> own_;
-  static std::atomic<unsigned> deferred;  // sets that have something to tell
+  static std::atomic<unsigned> deferred;     // sets that have something to tell
+  static std::atomic<uint32_t> generation_;  // of the process that the sets are known in
   static void tell_kernel_all();
   static bool is_own(int set) {
     return static_cast<unsigned>(set) < kMostNumbers &&
@@ -110,6 +111,7 @@ class WatchedSet {
   static void forget_set(int set);
   static void before_fork();
   static void in_child();
+  static void notice_fork();
   void tell(Watch& w, int fd);
   void tell_all();
 

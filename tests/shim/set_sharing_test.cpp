@@ -2,8 +2,10 @@
 // An epoll set that more than one looks at: nested in another, polled, duplicated, passed on,
 // shared with a forked process. Whoever asks hears what whoever changed it last has asked for.
 #include <poll.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -151,6 +153,31 @@ TEST_F(SetSharing, AForkedProcessFindsTheSetAsItWasLeft) {
   child.expect_success();
   EXPECT_EQ(control(set_.get(), EPOLL_CTL_ADD, server_, EPOLLIN), -1);
   EXPECT_EQ(errno, EEXIST);
+}
+
+// One that nobody announces. What it changes then the kernel hears at once.
+TEST_F(SetSharing, AClonedProcessFindsTheSetAsItWasLeftAndPutsNothingOff) {
+  ASSERT_EQ(control(set_.get(), EPOLL_CTL_ADD, server_, EPOLLIN), 0);
+  be_busy();
+  send_all(pair_.client.get(), "x");
+  await_queued(server_, 1);
+  ASSERT_EQ(control(set_.get(), EPOLL_CTL_DEL, server_, 0), 0);
+  const auto child = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
+  if (child == 0) {
+    EXPECT_EQ(wait(set_.get(), 0), 0u);
+    EXPECT_EQ(control(set_.get(), EPOLL_CTL_ADD, server_, EPOLLIN), 0);
+    EXPECT_EQ(wait(set_.get(), 0), uint32_t{EPOLLIN});
+    EXPECT_EQ(recv_exactly(server_, 1), "x");
+    for (int round = 0; round < 3; ++round) be_busy();
+    send_all(pair_.client.get(), "x");
+    await_queued(server_, 1);
+    EXPECT_EQ(control(set_.get(), EPOLL_CTL_DEL, server_, 0), 0);
+    EXPECT_EQ(kernel_poll(set_.get(), POLLIN, 0), 0);
+    _exit(HasFailure() ? 1 : 0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 // What is changed after the fork, too.
