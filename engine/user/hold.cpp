@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "base/cancellation.h"
 #include "engine/user/kernel_socket.h"
 #include "engine/user/user_stream.h"
 
@@ -24,6 +25,9 @@ constexpr Duration kHolderBusy = Duration::from_ms(100);
 constexpr Duration kHolderAtWork = Duration::from_ms(1);
 // Calls that the kernel would refuse too ask after the holder only so often.
 constexpr Duration kBetweenLooks = Duration::from_ms(20);
+
+// A thread that waits for another's call can be cancelled so often.
+constexpr Duration kBetweenCancellations = Duration::from_ms(20);
 
 bool may_look(Time now) {
   static constinit std::atomic<int64_t> last{0};
@@ -114,9 +118,14 @@ int Hold::wait(int fd, Direction direction, int flags, Outcome outcome) {
     outcome = try_beside(lease_, fd, is_sending ? POLLOUT : POLLIN);
   } else {
     const Time deadline = deadline_of(fd, is_sending ? SO_SNDTIMEO : SO_RCVTIMEO);
+    const auto goes_on = [&] {
+      if (outcome == Outcome::kBusy) return base::now() < deadline;
+      return outcome == Outcome::kInterrupted && deadline == kNever && do_handlers_restart();
+    };
     do {
-      outcome = lease_.acquire(deadline);
-    } while (outcome == Outcome::kInterrupted && deadline == kNever && do_handlers_restart());
+      base::cancellation_point();  // the wait is none
+      outcome = lease_.acquire(std::min(deadline, base::now() + kBetweenCancellations));
+    } while (goes_on());
   }
   switch (outcome) {
     case Outcome::kAcquired:
