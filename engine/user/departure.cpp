@@ -234,10 +234,7 @@ PlainReturn UserStream::start_for_departure(int fd) {
   using State = PlainReturn::State;
   if (r_.peer == Peer::kUnknown) {
     // Nothing was said: whoever gets it may speak first.
-    if (const int e = sniff(fd, MSG_DONTWAIT); e != 0) {
-      r_.state.store(StreamState::kPlain, std::memory_order_release);
-      return {State::kPlain, ""};
-    }
+    if (sniff(fd, MSG_DONTWAIT) != 0 && decide(fd, Peer::kPlain) != 0) return {State::kPlain, ""};
   }
   const int e = start_receiving(fd, MSG_DONTWAIT);
   if (e == EAGAIN && !tx_.is_started) {

@@ -135,6 +135,15 @@ TEST_F(Undecided, TheLowWaterMarkIsTheKernelsAgainOnceItIsPlain) {
   EXPECT_EQ(::poll(&p, 1, 5000), 1);
 }
 
+TEST_F(Undecided, TheLowWaterMarkIsTheKernelsAgainOnceItIsPassedOn) {
+  b.s->set_receive_low_water(10);
+  EXPECT_EQ(b.s->return_to_plain(b.fd).state, PlainReturn::State::kPlain);
+  int mark = 0;
+  socklen_t size = sizeof mark;
+  ASSERT_EQ(getsockopt(b.fd, SOL_SOCKET, SO_RCVLOWAT, &mark, &size), 0);
+  EXPECT_EQ(mark, 10);
+}
+
 TEST_F(Undecided, CallsThatStreamsRefuseAreThePlainSockets) {
   uint8_t x[10];
   EXPECT_EQ(b.recv(x, sizeof x, MSG_OOB | MSG_DONTWAIT).error, EPROTOTYPE);
