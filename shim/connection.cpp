@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/keep_errno.h"
 #include "shim/log.h"
 #include "shim/real.h"
 
@@ -66,6 +67,7 @@ bool wait_for_completion(const SocketUse& use) {
 
 void give_up_connect(Socket& socket, int fd) {
   give_up_connecting(fd);
+  give_back_low_water(socket, fd);
   drop_dead_stream(socket, fd);
   socket.phase.store(Phase::kIdle, std::memory_order_release);
 }
@@ -83,6 +85,7 @@ int ask_last_word(Socket& socket, int fd, bool wait) {
                          socket.reason.load(std::memory_order_relaxed)};
     const Verdict after = after_connect(fd, before);
     if (after.mode == Mode::kPlain) {
+      give_back_low_water(socket, fd);
       make_plain(socket, fd, after.reason);
       return 0;
     }
@@ -92,6 +95,12 @@ int ask_last_word(Socket& socket, int fd, bool wait) {
 }
 
 }  // namespace
+
+void give_back_low_water(Socket& socket, int fd) {
+  const int bytes = socket.receive_low_water.exchange(1, std::memory_order_relaxed);
+  const base::KeepErrno keep;
+  if (bytes > 1) real.setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes));
+}
 
 // TCP_INFO and not getpeername(): that one also succeeds once the peer has closed again.
 Tcp tcp_state(int fd) {
@@ -167,6 +176,16 @@ int complete_connect(SocketUse& use, int fd, bool wait) {
   }
   errno = saved_errno;
   return error;
+}
+
+// Where it becomes established just before, the FIN is the stream's too: nothing was sent on it.
+int shut_connecting(SocketUse& use, int fd, int how) {
+  const int result = real.shutdown(fd, how);
+  Phase connecting = Phase::kConnecting;
+  if (result == 0 && tcp_state(fd) == Tcp::kFailed &&
+      use->phase.compare_exchange_strong(connecting, Phase::kCompleting))
+    give_up_connect(*use, fd);
+  return result;
 }
 
 void make_plain(Socket& socket, int fd, const char* reason) {

@@ -33,6 +33,12 @@ const char* engine_asked_for(const Socket& socket);
 // (TCP has failed), or still kConnecting. errno is kept.
 int complete_connect(SocketUse& use, int fd, bool wait);
 
+// shutdown() before TCP is established ends the attempt, and the socket is as new.
+int shut_connecting(SocketUse& use, int fd, int how);
+
+// What SO_RCVLOWAT was taken over with from the kernel, or set to since, is the kernel's again.
+void give_back_low_water(Socket& socket, int fd);
+
 // The connection is plain TCP from now on; its stream goes when no call uses it any more.
 void make_plain(Socket& socket, int fd, const char* reason);
 

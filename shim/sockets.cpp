@@ -67,6 +67,7 @@ int connect_again(SocketUse& use, int fd, const sockaddr* to, socklen_t length) 
     use->stream.load(std::memory_order_acquire)->note_linger(true);  // what follows is a reset
   const int result = real.connect(fd, to, length);
   if (is_disconnect && result == 0 && use.phase() != Phase::kListening) {
+    give_back_low_water(*use, fd);
     use->phase.store(Phase::kIdle, std::memory_order_release);
     drop_dead_stream(*use, fd);
     return result;
@@ -304,9 +305,13 @@ int own_connect(int fd, const sockaddr* to, socklen_t length) {
 }
 
 int chosen_shutdown(int fd, int how) {
-  if (const SocketUse use(fd); use) {
+  if (SocketUse use(fd); use) {
     if (message::Connection* c = message_connection(use); c != nullptr)
       return shut_message(*c, how);
+    if (use.phase() == Phase::kConnecting && is_true_entry(use, fd)) {
+      complete_connect(use, fd, false);
+      if (use.phase() == Phase::kConnecting) return shut_connecting(use, fd, how);
+    }
   }
   return static_cast<int>(serve(
       fd, 0, [=](engine::Stream& stream) { return stream.shutdown(fd, how); },

@@ -104,6 +104,49 @@ TEST_F(Connect, PendingBlockingOneTimesOut) {
   expect_connect(late.get(), listener_.address, EINPROGRESS);
 }
 
+TEST_F(Connect, ShutdownGivesAPendingOneUp) {
+  listener_ = listen_loopback(0);
+  std::vector<Fd> clients = fill_backlog();
+  clients.push_back(make_client_socket());
+  set_timeout(clients.back().get(), SO_SNDTIMEO, 50);
+  expect_connect(clients.back().get(), listener_.address, EINPROGRESS);
+  const Listener elsewhere = listen_loopback();
+  for (size_t i = clients.size() - 2; i < clients.size(); ++i) {
+    const int client = clients[i].get();
+    EXPECT_EQ(shutdown(client, 7), -1);
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(shutdown(client, SHUT_WR), 0) << strerror(errno);
+    EXPECT_EQ(get_option(client, SOL_SOCKET, SO_ERROR), ECONNRESET);
+    EXPECT_EQ(send(client, "x", 1, 0), -1);
+    EXPECT_EQ(errno, EPIPE) << strerror(errno);
+    connect_to(client, elsewhere.address);
+    EXPECT_EQ(poll_for(client, POLLOUT), POLLOUT);
+    EXPECT_EQ(get_option(client, SOL_SOCKET, SO_ERROR), 0);
+    const Fd server = accept_one(elsewhere.fd.get());
+    EXPECT_EQ(fcntl(client, F_SETFL, 0), 0);
+    expect_alive(client, server.get());
+  }
+}
+
+// What the program has asked for it finds again, whatever becomes of the attempt.
+TEST_F(Connect, TheLowWaterMarkOutlivesAnAttempt) {
+  Fd holder;
+  const sockaddr_in nowhere = refusing_address(holder);
+  const Fd client = make_client_socket(SOCK_NONBLOCK);
+  set_option(client.get(), SOL_SOCKET, SO_RCVLOWAT, 10);
+  connect_to(client.get(), nowhere);
+  poll_for(client.get(), POLLOUT);
+  get_option(client.get(), SOL_SOCKET, SO_ERROR);
+  EXPECT_EQ(get_option(client.get(), SOL_SOCKET, SO_RCVLOWAT), 10);
+  const Fd other = make_client_socket();
+  set_option(other.get(), SOL_SOCKET, SO_RCVLOWAT, 10);
+  expect_connect(other.get(), listener_.address, 0);
+  sockaddr any{};
+  any.sa_family = AF_UNSPEC;
+  EXPECT_EQ(connect(other.get(), &any, sizeof any), 0);
+  EXPECT_EQ(get_option(other.get(), SOL_SOCKET, SO_RCVLOWAT), 10);
+}
+
 TEST_F(Connect, RefusedBlocking) {
   Fd holder;
   const sockaddr_in nowhere = refusing_address(holder);
