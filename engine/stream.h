@@ -111,8 +111,8 @@ struct Glance {
   uint32_t peer_cpu = 0;          // where the peer last ran, plus 1; 0 if not known
 };
 
-// One connection in DDPMODE. Shared by every fd and every forked process that has the socket; lives
-// in shared memory and is never constructed or destroyed by the caller.
+// One connection in DDPMODE. A process's view of it, for every fd that has the socket; the state
+// behind it is shared with relatives. Never constructed or destroyed by the caller.
 //
 // `fd` is the descriptor of the program's call (any duplicate). All calls are thread-safe and
 // async-signal-safe, block exactly where TCP would (O_NONBLOCK, MSG_DONTWAIT, SO_RCVTIMEO and

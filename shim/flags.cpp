@@ -23,7 +23,6 @@ bool wants_zerocopy_completions(int fd) {
 }  // namespace
 
 Flags receive_flags(int flags) {
-  if ((flags & MSG_ERRQUEUE) != 0) return {.is_libc = true};
   // TCP's answer when no urgent byte has come; the stream carries none.
   if ((flags & MSG_OOB) != 0) return {.error = EINVAL};
   return {.for_engine = flags & kReceiveFlags};

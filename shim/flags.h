@@ -10,10 +10,10 @@ namespace ddpsock::shim {
 // What a call's flags come to.
 struct Flags {
   int for_engine = 0;
-  int error = 0;         // errno that TCP would give, or the nearest to it; 0: go on
-  bool is_libc = false;  // MSG_ERRQUEUE: the kernel's error queue, not the stream
+  int error = 0;  // errno that TCP would give, or the nearest to it; 0: go on
 };
 
+// Without MSG_ERRQUEUE: that is the kernel's queue, not the stream.
 Flags receive_flags(int flags);
 
 // `fd` is asked for SO_ZEROCOPY if MSG_ZEROCOPY is given.

@@ -268,8 +268,8 @@ class UserStreamEngine final : public StreamEngine {
     munmap(p, kSize);
     return known;
   }
-  // Made anew each time a record comes into use; a view has no state of its own. nullptr: there is
-  // no memory for it, and the record is given up.
+  // Made anew each time a record comes into use. nullptr: there is no memory for it, and the record
+  // is given up.
   Stream* view(Arena& arena, Record& record) {
     const uint32_t index = arena.index_of(&record);
     UserStream* group = views(index / Arena::kGroupRecords);
