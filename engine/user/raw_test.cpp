@@ -15,6 +15,7 @@
 #include <random>
 #include <thread>
 
+#include "base/sys.h"
 #include "ddp/segment.h"
 #include "engine/user/chunk.h"
 #include "engine/user/stream_testing.h"
@@ -781,6 +782,30 @@ TEST_F(RawHostileTest, AResetThatAnAnswerMetIsToldWhereTheEndIs) {
       EXPECT_EQ(one.end.recv(b.data(), 10).error, 0);
     }
   }
+}
+
+// The kernel told a send of it that had bytes to count: the next one says it, also if the peer's
+// marker is read in between.
+TEST_F(RawHostileTest, AnErrorThatASendHasKeptIsToldBeforeAllIsPlain) {
+  begin();
+  static int sends;
+  sends = 0;
+  static const auto real = base::sys.sendmsg;
+  base::sys.sendmsg = [](int fd, const msghdr* m, int flags) -> ssize_t {
+    if (++sends == 1) return ::sendmsg(fd, m, flags);
+    errno = ECONNRESET;
+    return -1;
+  };
+  const Buffer much = pattern(1 << 20);
+  const ssize_t sent = end.send(much, MSG_DONTWAIT).count;
+  base::sys.sendmsg = real;
+  EXPECT_GT(sent, 0);
+  EXPECT_LT(sent, static_cast<ssize_t>(much.size()));
+  while (!answer().empty()) continue;
+  mark(1);
+  EXPECT_EQ(error_of_recv(), EAGAIN);
+  EXPECT_EQ(end.send(much, MSG_DONTWAIT).error, ECONNRESET);
+  EXPECT_EQ(error_of_recv(), EPROTOTYPE) << "once";
 }
 
 // What was being sent was plain: there is nothing that the others could not go on with.

@@ -142,7 +142,9 @@ Io UserStream::recv_turned(int fd, IoCursor& to, int flags, size_t got, Patience
   }
   {
     Hold hold(*this, tx_.lease);
-    if (hold.try_take() && become_plain(fd) && got == 0)
+    // An error that was kept is the kernel's no more, so this has to tell it.
+    const bool has_said_all = hold.try_take() && rx_.error == 0 && tx_.error == 0;
+    if (has_said_all && become_plain(fd) && got == 0)
       return Io::fail(is_at_unseen_urgent_byte(fd, flags) ? EAGAIN : EPROTOTYPE);
   }
   if (to.left() == 0) return Io::ok(static_cast<ssize_t>(got));

@@ -359,10 +359,10 @@ Io UserStream::send_now(int fd, std::span<const iovec> from, int flags) {
     return send_one_sided(fd, from, flags);
   Hold hold(*this, tx_.lease);
   if (const int e = hold.take(fd, Hold::kSend, flags); e != 0) return Io::fail(e);
-  if (is_turned()) [[unlikely]]
-    return send_turned(fd, from, flags);
   if (tx_.error != 0) [[unlikely]]
     return Io::fail(std::exchange(tx_.error, 0));
+  if (is_turned()) [[unlikely]]
+    return send_turned(fd, from, flags);
   if (!tx_.is_started) {
     if (const int e = start_sending(fd, flags); e != 0) return Io::fail(e);
   }
