@@ -27,6 +27,7 @@ class UserStream::MemoryReceiver {
   void lock_window();
   bool wants_more() const;
   bool has_enough() const;
+  bool goes_on_by_wire();
   ssize_t eat(uint64_t most, int flags);
   void eat_many(uint64_t octets);
   bool await();

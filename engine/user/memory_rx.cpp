@@ -49,7 +49,8 @@ Io UserStream::MemoryReceiver::run() {
   ask_for_edge();
   while (error_ == 0 && !has_left_) {
     if (take()) continue;
-    if (error_ != 0 || to_.left() == 0 || has_enough() || !await()) break;
+    if (error_ != 0 || to_.left() == 0) break;
+    if (has_enough() ? !goes_on_by_wire() : !await()) break;
   }
   return finish();
 }
@@ -114,6 +115,11 @@ bool UserStream::MemoryReceiver::wants_more() const {
 // The lane is empty, and there is something to return.
 bool UserStream::MemoryReceiver::has_enough() const {
   return got_ > 0 && ((flags_ & MSG_DONTWAIT) != 0 || !wants_more());
+}
+
+// The peer has left: there may be FPDUs, and only where there are none may a call return short.
+bool UserStream::MemoryReceiver::goes_on_by_wire() {
+  return lane_->is_leaving() && s_.take_counted_octets(fd_, 0, {}) && leave();
 }
 
 ssize_t UserStream::MemoryReceiver::eat(uint64_t most, int flags) {
@@ -356,6 +362,7 @@ Io UserStream::peek_in_memory(int fd, std::span<const iovec> to, int flags) {
   InLane lane(*this);
   for (uint64_t vain = 0;; ++vain) {
     if (lane->next(1).is_corrupt) return Io::fail(fail_lost(fd, kNonsense));
+    if (is_left_behind()) return peek(fd, to, flags);
     IoCursor cursor(to);
     const size_t seen = look_into_memory(cursor, (flags & MSG_TRUNC) != 0);
     if (seen >= wanted || (seen > 0 && is_ready_now(fd, POLLRDHUP)))

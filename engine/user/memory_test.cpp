@@ -352,6 +352,38 @@ TEST_F(MemoryTest, ALookShowsWhatComesNextWhereverItLies) {
     }
 }
 
+// The peer has left, and sends FPDUs behind what lies in memory.
+TEST_F(MemoryTest, ALookSeesWhatLiesBehindTheMemory) {
+  for (const bool is_left_too : {false, true}) {
+    SCOPED_TRACE(is_left_too);
+    TcpPair pair{20'000, 20'000};
+    MemoryEnd x(pair.client, Role::kInitiator), y(pair.server, Role::kResponder);
+    join(x, y);
+    const Buffer all = pattern(800);
+    ASSERT_EQ(x.send(Buffer(all.begin(), all.begin() + 300)).count, 300);
+    x.s->leave_memory(x.fd);
+    y.s->set_receive_low_water(800);
+    EXPECT_FALSE(y.s->is_recv_ready(y.fd));
+    EXPECT_EQ(y.s->readable(y.fd).count, 300);
+    EXPECT_EQ(y.recv(2000, MSG_PEEK | MSG_DONTWAIT).size(), 300u);
+    ASSERT_EQ(x.send(Buffer(all.begin() + 300, all.end())).count, 500);
+    if (is_left_too) y.s->leave_memory(y.fd);
+    EXPECT_TRUE(y.s->is_recv_ready(y.fd));
+    EXPECT_EQ(y.s->readable(y.fd).count, 800);
+    EXPECT_EQ(y.recv(200, MSG_PEEK), Buffer(all.begin(), all.begin() + 200));
+    EXPECT_EQ(y.recv(2000, MSG_PEEK), all);
+    EXPECT_EQ(y.recv(800, MSG_PEEK | MSG_WAITALL), all);
+    y.s->set_receive_low_water(1);
+    EXPECT_EQ(y.recv(100), Buffer(all.begin(), all.begin() + 100));
+    EXPECT_EQ(y.recv(2000, MSG_PEEK), Buffer(all.begin() + 100, all.end()));
+    EXPECT_EQ(y.s->readable(y.fd).count, 700);
+    EXPECT_TRUE(kernel_says_readable(y.fd)) << "I1";
+    EXPECT_EQ(y.recv(2000), Buffer(all.begin() + 100, all.end()));
+    EXPECT_EQ(y.s->readable(y.fd).count, 0);
+    EXPECT_FALSE(kernel_says_readable(y.fd));
+  }
+}
+
 TEST_F(MemoryTest, WritingToAPeerThatHasClosedFails) {
   b.release();
   tcp.close_server();

@@ -59,8 +59,13 @@ UserStream::Scan::Sight UserStream::Scan::look_for(size_t wanted, IoCursor* to,
                                                    bool is_truncating) {
   const Rx& rx = s_.rx_;
   Sight sight;
+  // What was sent in memory, and FPDUs behind it: between them lie octets.
+  const bool is_before_wire = s_.is_at_residue() || s_.is_left_behind();
+  if (is_before_wire)
+    sight.payload =
+        to != nullptr ? s_.look_behind_border(*to, is_truncating) : s_.bytes_behind_border();
   if (data_ == nullptr) {
-    sight.error = ENOBUFS;
+    sight.error = sight.payload > 0 ? 0 : ENOBUFS;
     return sight;
   }
   // The buffer's bytes, then the kernel's: one run of bytes in the borrowed memory.
@@ -86,10 +91,11 @@ UserStream::Scan::Sight UserStream::Scan::look_for(size_t wanted, IoCursor* to,
     if (kept != 0) std::memmove(data + end, data + end + 1, static_cast<size_t>(n) - 1);
     end += static_cast<uint32_t>(n) - kept;
   }
-  uint32_t beg = 0;
+  uint32_t beg =
+      is_before_wire ? static_cast<uint32_t>(std::min<uint64_t>(s_.octets_before_wire(), end)) : 0;
   ChunkReader reader = s_.reader();
-  while ((to == nullptr || to->left() > 0) && sight.payload < wanted &&
-         !s_.is_border(reader.msn())) {
+  const auto is_at_border = [&] { return !is_before_wire && s_.is_border(reader.msn()); };
+  while ((to == nullptr || to->left() > 0) && sight.payload < wanted && !is_at_border()) {
     const Fpdu fpdu = reader.look({data + beg, end - beg});
     if (fpdu.is(Verdict::kNoHeader) || fpdu.is(Verdict::kPartial)) break;
     if (!fpdu.is(Verdict::kChunk)) {
@@ -105,11 +111,10 @@ UserStream::Scan::Sight UserStream::Scan::look_for(size_t wanted, IoCursor* to,
     beg += fpdu.size;
     reader.take(fpdu);
   }
-  const bool is_at_border = s_.is_border(reader.msn());
-  if (is_at_border)
+  if (is_at_border())
     sight.payload +=
         to != nullptr ? s_.look_behind_border(*to, is_truncating) : s_.bytes_behind_border();
-  sight.has_partial = end > buffered && beg < end && !is_at_border;
+  sight.has_partial = end > buffered && beg < end && !is_before_wire && !is_at_border();
   if (sight.payload > 0) return sight;
   if (n == 0 && end > 0) sight.error = EPROTO;
   if (n == 0 && end == 0) sight.has_ended = true;
@@ -219,12 +224,22 @@ bool UserStream::is_border(uint32_t msn) {
          msn == InLane(*this)->first_fpdu_in_memory();
 }
 
-// What a relative left of the memory: true if there is some, and it is next.
-bool UserStream::is_residue_next(int fd) {
-  if (!is_at_residue()) [[likely]]
-    return false;
-  if (rx_.residue_size == 0) take_residue_octets(fd);
-  return rx_.residue_size > 0;
+// Octets that stand for nothing would hide what lies behind them.
+void UserStream::prepare_look(int fd) {
+  if (is_at_residue() && rx_.residue_size == 0) take_residue_octets(fd);
+  if (is_left_behind()) take_counted_octets(fd, 1, {});
+}
+
+// The peer has left the memory, and not all that lies there is read. REQUIRES: the receive lease.
+bool UserStream::is_left_behind() {
+  if (r_.memory.receiving != Way::kMemory || is_beyond_reach()) return false;
+  const InLane lane(*this);
+  return lane->is_leaving() && lane->size() > 0;
+}
+
+// Of those that a poller may need one stays; the others are only in the way.
+uint64_t UserStream::octets_before_wire() {
+  return has_residue() ? rx_.residue_octets : InLane(*this)->octets_unread();
 }
 
 // Of what lies behind the last FPDU of a kind: how many bytes were shown.
@@ -244,10 +259,7 @@ size_t UserStream::bytes_behind_border() {
 }
 
 Io UserStream::peek(int fd, std::span<const iovec> to, int flags) {
-  if (is_residue_next(fd)) {
-    IoCursor cursor(to);
-    return Io::ok(static_cast<ssize_t>(look_behind_border(cursor, (flags & MSG_TRUNC) != 0)));
-  }
+  prepare_look(fd);
   Scan scan(*this, fd, IoCursor(to).left());
   const bool is_nonblocking_call = (flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd);
   const size_t wanted =
@@ -307,8 +319,9 @@ Io UserStream::readable(int fd) {
     if (r_.raw.is_rx_plain) return readable_turned(fd);
   }
   if (is_beyond_reach() && go_on_beyond_memory() != 0) return Io::ok(0);
-  if (is_next_in_memory(fd)) return Io::ok(static_cast<ssize_t>(bytes_in_memory()));
-  if (is_residue_next(fd)) return Io::ok(static_cast<ssize_t>(rx_.residue_size));
+  if (is_next_in_memory(fd) && !is_left_behind())
+    return Io::ok(static_cast<ssize_t>(bytes_in_memory()));
+  prepare_look(fd);
   return readable_on_wire(fd);
 }
 
@@ -326,8 +339,8 @@ Io UserStream::readable_on_wire(int fd) {
     }
     if (sight.payload == 0 && sight.has_control && scan.drop_empty() == EPROTOTYPE)
       return readable_turned(fd);
-    const bool is_plain_sight =
-        sight.error == 0 && !sight.has_empty && segment_.load(std::memory_order_relaxed) == nullptr;
+    const bool is_plain_sight = sight.error == 0 && !sight.has_empty && !has_residue() &&
+                                segment_.load(std::memory_order_relaxed) == nullptr;
     rx_.counted_queue = is_plain_sight ? static_cast<uint32_t>(sight.queued) : Rx::kUncounted;
     rx_.counted_payload = static_cast<uint32_t>(sight.payload);
     // A program that is told of nothing waits for an edge. Part of an FPDU must not be left where
@@ -357,8 +370,8 @@ bool UserStream::is_recv_ready(int fd) {
     if (r_.raw.is_rx_plain) return is_recv_ready_turned(fd);
   }
   if (is_beyond_reach() && go_on_beyond_memory() != 0) return true;
-  if (is_next_in_memory(fd)) return is_ready_in_memory(fd);
-  if (is_residue_next(fd)) return true;
+  if (is_next_in_memory(fd) && !is_left_behind()) return is_ready_in_memory(fd);
+  prepare_look(fd);
   const auto wanted = static_cast<size_t>(rx_.low_water);
   Scan scan(*this, fd, wanted);
   Scan::Sight sight = scan.look_for(wanted);

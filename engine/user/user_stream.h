@@ -124,7 +124,9 @@ class UserStream final : public Stream {
   size_t look_behind_border(IoCursor& to, bool is_truncating);
   size_t bytes_behind_border();
   bool is_border(uint32_t msn);
-  bool is_residue_next(int fd);
+  bool is_left_behind();
+  uint64_t octets_before_wire();
+  void prepare_look(int fd);
 
   // start.cpp. 0 when FPDUs may flow in that direction, an errno value otherwise; EPROTOTYPE when
   // the connection turned out to be plain, kEndOfStream when the peer closed before it began.
