@@ -203,13 +203,13 @@ int own_epoll_create1(int flags) {
 }
 
 int own_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
-  if (is_any_watched() && operation != EPOLL_CTL_DEL && event != nullptr)
-    note_member(set, fd, event->data);
-  if (is_any_set_watched() && is_ours(fd) && (event != nullptr || operation == EPOLL_CTL_DEL) &&
-      WatchedSet::defer(set, operation, fd, event))
-    return 0;
-  const int result = real.epoll_ctl(set, operation, fd, event);
+  const bool is_deferred = is_any_set_watched() && is_ours(fd) &&
+                           (event != nullptr || operation == EPOLL_CTL_DEL) &&
+                           WatchedSet::defer(set, operation, fd, event);
+  const int result = is_deferred ? 0 : real.epoll_ctl(set, operation, fd, event);
   if (result != 0) return result;
+  if (is_any_watched() && operation != EPOLL_CTL_DEL) note_member(set, fd, event->data);
+  if (is_deferred) return result;
   if (!is_ours(fd)) {
     WatchedSet::share(fd);  // if it is a set: who holds it relies on the kernel
     if (is_any_set_watched()) WatchedSet::note_other(set, operation, fd, event);

@@ -3,7 +3,10 @@
 // look at all of them, and each must have its own.
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <unistd.h>
+
+#include <cerrno>
 
 #include "kernel.h"
 #include "tcp.h"
@@ -79,6 +82,19 @@ TEST_F(SharedData, OfAnEdgeBesideAConnectionUnderWay) {
   add(client.get(), EPOLLIN);
   add(reader_.get(), EPOLLIN | EPOLLET);
   expect_reported();
+}
+
+// What the kernel would find first is left to it.
+TEST_F(SharedData, AtNoAddress) {
+  const Pair pair = connected_pair();
+  add(pair.server.get(), EPOLLIN);
+  void* nowhere = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(nowhere, MAP_FAILED);
+  EXPECT_EQ(
+      epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, reader_.get(), static_cast<epoll_event*>(nowhere)),
+      -1);
+  EXPECT_EQ(errno, EFAULT);
+  munmap(nowhere, 4096);
 }
 
 }  // namespace

@@ -67,6 +67,11 @@ TEST_F(Timeouts, TcpUserTimeoutEndsABlockedSend) {
   while ((sent = send(client, bytes.data(), bytes.size(), MSG_NOSIGNAL)) > 0) {
   }
   EXPECT_EQ(sent, -1);
+  // Beside one-sided operations the library's thread may be told first, and keeps it for recv.
+  if (column() == Column::kOneSided && errno == EPIPE) {
+    char byte;
+    EXPECT_EQ(recv(client, &byte, 1, 0), -1);
+  }
   EXPECT_EQ(errno, ETIMEDOUT);
 }
 
