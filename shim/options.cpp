@@ -48,6 +48,13 @@ bool tells_of_segments(int level, int name) {
           name == SO_TIMESTAMP_NEW || name == SO_TIMESTAMPNS_NEW || name == SO_TIMESTAMPING_NEW);
 }
 
+bool is_switched_on(const void* value, socklen_t length) {
+  int flags = 0;
+  if (value == nullptr || length < sizeof flags) return false;
+  memcpy(&flags, value, sizeof flags);
+  return flags != 0;
+}
+
 bool is_stream(int fd) {
   const SocketUse use(fd);
   return use && (has_live_stream(use.phase()) || use.phase() == Phase::kMessage);
@@ -159,7 +166,9 @@ int own_setsockopt(int fd, int level, int name, const void* value, socklen_t len
     if (is_kept_option(level, name) && value != nullptr)
       return set_kept_option(fd, name, value, length);
     if (would_break_framing(level, name) && is_stream(fd)) return fail(ENOPROTOOPT);
-    if (tells_of_segments(level, name)) leave_ddp_mode(fd, "time stamps");
+    if (tells_of_segments(level, name) && is_switched_on(value, length) && is_stream(fd) &&
+        !leave_ddp_mode(fd, "time stamps"))
+      return fail(ENOPROTOOPT);
     if (level == SOL_SOCKET && name == SO_LINGER) {
       const int result = real.setsockopt(fd, level, name, value, length);
       if (result == 0) note_linger(fd, value, length);

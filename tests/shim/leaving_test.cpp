@@ -288,6 +288,42 @@ TEST_F(Leaving, UrgentData) {
   server.join();
 }
 
+bool comes_with_a_time_stamp(int from, int to) {
+  send_all(from, "x");
+  char byte;
+  iovec part{&byte, 1};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(timeval))> control{};
+  msghdr m{};
+  m.msg_iov = &part;
+  m.msg_iovlen = 1;
+  m.msg_control = control.data();
+  m.msg_controllen = control.size();
+  EXPECT_EQ(recvmsg(to, &m, 0), 1);
+  return CMSG_FIRSTHDR(&m) != nullptr;
+}
+
+// What the kernel alone knows is given, or was refused when it was asked for.
+TEST_F(Leaving, TimeStampsAreGivenOrRefused) {
+  for (const size_t unread : {size_t{0}, size_t{100'000}}) {
+    SCOPED_TRACE(unread);
+    Pair pair = connected_pair();
+    const int client = pair.client.get(), server = pair.server.get();
+    expect_alive(client, server);
+    send_all(client, pattern(unread));
+    const int on = 1;
+    const int result = setsockopt(server, SOL_SOCKET, SO_TIMESTAMP, &on, sizeof on);
+    if (result != 0) {
+      EXPECT_EQ(errno, ENOPROTOOPT);
+      EXPECT_GT(unread, 0u);
+      EXPECT_TRUE(is_in_ddp_mode());
+    }
+    EXPECT_TRUE(is_same(recv_exactly(server, unread), pattern(unread)));
+    // The kernel begins with it a little later.
+    while (result == 0 && !comes_with_a_time_stamp(client, server)) {
+    }
+  }
+}
+
 // `cat` without the library in its environment, as an inetd would start it.
 pid_t start_plain_cat(int fd, bool by_vfork) {
   static char name[] = "cat";
