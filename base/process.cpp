@@ -30,6 +30,7 @@ uint32_t enter_generation(std::atomic<uint32_t>& page) {
   const uint32_t next = last_generation.load(std::memory_order_relaxed) + 1;
   uint32_t seen = 0;
   if (!page.compare_exchange_strong(seen, next, std::memory_order_acq_rel)) return seen;
+  if (next > 1) ++identity.copies;
   last_generation.store(next, std::memory_order_relaxed);
   return next;
 }

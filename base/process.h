@@ -26,6 +26,7 @@ struct ThreadIdentity {
   uint32_t tid;
   uint32_t named_generation;
   uint64_t name;
+  uint32_t copies;
 };
 [[gnu::tls_model("initial-exec")]] extern thread_local constinit ThreadIdentity identity;
 uint32_t learn_thread_id(uint32_t generation);
@@ -40,6 +41,13 @@ inline uint32_t process_generation() {
   if (page == nullptr) return 1;
   const uint32_t g = page->load(std::memory_order_acquire);
   return g != 0 ? g : detail::enter_generation(*page);
+}
+
+// Inside a call, another than at its beginning: a signal handler has forked, this is the child, and
+// the call its parent's. Known in the child once it has asked for its generation, as handlers of
+// fork do.
+inline uint32_t thread_copies() {
+  return detail::identity.copies;
 }
 
 // gettid(), cached per thread and generation.

@@ -29,7 +29,8 @@ class Descriptor {
     stream_.forget_comparison();
   }
 
-  bool is_copy() const { return generation_ != base::process_generation(); }
+  // This is a child that a signal handler forked inside the call, which is its parent's.
+  bool is_copy() const { return copies_ != base::thread_copies(); }
 
   operator int() const {
     if (may_be_taken_) [[unlikely]] {
@@ -41,7 +42,7 @@ class Descriptor {
 
  private:
   UserStream& stream_;
-  const uint32_t generation_ = base::process_generation();
+  const uint32_t copies_ = base::thread_copies();
   mutable int fd_;
   mutable bool may_be_taken_ = false;
 };

@@ -3,6 +3,7 @@
 #define DDPSOCK_ENGINE_USER_HOLD_H_
 
 #include "base/lease.h"
+#include "base/process.h"
 #include "base/unfinished.h"
 #include "engine/user/user_stream.h"
 
@@ -39,7 +40,7 @@ class Hold : private base::Unfinished {
   int inherit(int fd);
   // In a child that a signal handler forked inside the call it is the parent's.
   void end() {
-    if (is_held_ && lease_.is_mine()) give_back();
+    if (is_held_ && copies_ == base::thread_copies()) give_back();
     is_held_ = false;
   }
 
@@ -81,6 +82,7 @@ class Hold : private base::Unfinished {
 
   UserStream& stream_;
   base::Lease& lease_;
+  const uint32_t copies_ = base::thread_copies();
   bool is_held_ = false;
 };
 

@@ -362,7 +362,7 @@ Io UserStream::peek_in_memory(int fd, std::span<const iovec> to, int flags) {
   InLane lane(*this);
   for (uint64_t vain = 0;; ++vain) {
     if (lane->next(1).is_corrupt) return Io::fail(fail_lost(fd, kNonsense));
-    if (is_left_behind()) return peek(fd, to, flags);
+    if (lane->is_leaving() && !lane->is_empty()) return peek(fd, to, flags);
     IoCursor cursor(to);
     const size_t seen = look_into_memory(cursor, (flags & MSG_TRUNC) != 0);
     if (seen >= wanted || (seen > 0 && is_ready_now(fd, POLLRDHUP)))

@@ -566,8 +566,7 @@ Io UserStream::recv_now(int fd, std::span<const iovec> to, int flags) {
     if (is_beyond_reach()) [[unlikely]] {
       if (const int e = go_on_beyond_memory(); e != 0) return Io::fail(e);
     }
-    const bool is_all_in_memory = is_next_in_memory(fd) && !is_left_behind();
-    return is_all_in_memory ? peek_in_memory(fd, to, flags) : peek(fd, to, flags);
+    return is_next_in_memory(fd) ? peek_in_memory(fd, to, flags) : peek(fd, to, flags);
   }
   const Io io = recv_stages(fd, cursor, flags);
   // Another process has begun with one-sided operations meanwhile, and what came is for it.
