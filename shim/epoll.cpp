@@ -50,12 +50,12 @@ int keep_true(int set, epoll_event* events, int count) {
 
 template <typename Wait>
 int wait_corrected(int set, epoll_event* events, const PollDeadline& deadline, Wait wait) {
-  for (int vain = 0;; ++vain) {
+  for (;;) {
     const int reported = wait(events, deadline);
     if (reported <= 0) return reported;
     const int left = keep_true(set, events, reported);
     if (left > 0 || deadline.is_over()) return left;
-    if (!deadline.rest_after(vain)) return -1;
+    if (!deadline.rest_after_vain_round()) return -1;
   }
 }
 
@@ -123,7 +123,7 @@ template <typename Wait>
 int wait_beside_memory(WatchedSet& watched, epoll_event* events, int room,
                        const PollDeadline& deadline, Wait wait) {
   const WatchedSet::Inside inside(watched);
-  for (int vain = 0;;) {
+  for (;;) {
     const bool may_sleep = !deadline.is_over();
     {
       MemoryLook look(watched);
@@ -141,7 +141,7 @@ int wait_beside_memory(WatchedSet& watched, epoll_event* events, int room,
       return report(watched, look, events, all, room, wait);
     }
     if (deadline.is_over()) return 0;
-    if (!deadline.rest_after(vain++)) return -1;
+    if (!deadline.rest_after_vain_round()) return -1;
   }
 }
 
@@ -162,7 +162,7 @@ int wait_in_kernel(WatchedSet& watched, epoll_event* events, int room, const Pol
     // Where it was only for bells the kernel is asked again in any case: it forgets then that
     // these were ready, and who is so next gets its place behind the others.
     if (all > 0 || (deadline.is_over() && stale == kMostStale)) return all;
-    if (!deadline.rest_after(stale)) return -1;
+    if (!deadline.rest_after_vain_round()) return -1;
   }
 }
 

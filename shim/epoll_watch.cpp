@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "base/cancellation.h"
@@ -75,9 +76,9 @@ bool has_data(const char* line, uint64_t data) {
   return sscanf(line, "tfd: %*d events: %*x data: %llx", &found) == 1 && found == data;
 }
 
-// As the kernel lists them: what was added before there was a watch is known to nobody else. 0
-// where that cannot be read.
-unsigned count_members_with(int set, uint64_t data) {
+// As the kernel lists them: what was added before there was a watch is known to nobody else.
+// Nothing where that cannot be read.
+std::optional<unsigned> count_members_with(int set, uint64_t data) {
   std::array<char, 64> path;
   snprintf(path.data(), path.size(), "/proc/self/fdinfo/%d", set);
   const int saved_errno = errno;
@@ -101,6 +102,7 @@ unsigned count_members_with(int set, uint64_t data) {
   }
   if (file >= 0) real.close(file);
   errno = saved_errno;
+  if (count == 0) return std::nullopt;  // the watch itself is one
   return count;
 }
 
@@ -147,7 +149,9 @@ bool may_withdraw_from(int set, epoll_data_t data) {
     is_known &= watch.is_alone.load(std::memory_order_relaxed);
   });
   if (!may || is_known) return may;
-  may = count_members_with(set, data.u64) == 1;
+  const std::optional<unsigned> count = count_members_with(set, data.u64);
+  if (!count) return true;
+  may = *count == 1;
   visit_with_data(set, data.u64, [=](Watch& watch, int) {
     if (may) {
       watch.is_alone.store(true, std::memory_order_relaxed);

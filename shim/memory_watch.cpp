@@ -95,8 +95,8 @@ void WatchedSet::notice_fork() {
 void WatchedSet::note_created(int set) {
   static constinit std::atomic<bool> has_handlers{false};
   if (!has_handlers.exchange(true)) pthread_atfork(before_fork, nullptr, in_child);
+  forget_set(set);  // before what was put off is told: not to the new one
   notice_fork();
-  forget_set(set);
   if (static_cast<unsigned>(set) < kMostNumbers)
     own_[static_cast<unsigned>(set) / 64].fetch_or(uint64_t{1} << (set % 64),
                                                    std::memory_order_relaxed);

@@ -81,13 +81,13 @@ void await_bytes_in_memory(const pollfd* fds, nfds_t count) {
 // `wait(deadline)` is the kernel's poll for the rest of the time.
 template <typename Wait>
 int poll_corrected(pollfd* fds, nfds_t count, const PollDeadline& deadline, Wait wait) {
-  for (int vain = 0;; ++vain) {
+  for (;;) {
     if (!deadline.is_over()) await_bytes_in_memory(fds, count);
     const int reported = wait(deadline);
     if (reported <= 0) return reported;
     const int left = reported - withdraw_untrue(fds, count);
     if (left > 0 || deadline.is_over()) return left;
-    if (!deadline.rest_after(vain)) return -1;
+    if (!deadline.rest_after_vain_round()) return -1;
   }
 }
 
@@ -186,14 +186,14 @@ class SavedSets {
 template <typename Wait>
 int select_corrected(const SelectSets& sets, int count, const PollDeadline& deadline, Wait wait) {
   const SavedSets saved(sets, count);
-  for (int vain = 0;; ++vain) {
+  for (;;) {
     if (!deadline.is_over()) sets.await_bytes_in_memory(count);
     const int reported = wait(deadline);
     if (reported <= 0) return reported;
     const int left = reported - sets.withdraw_untrue(count);
     if (left > 0 || deadline.is_over()) return left;
     saved.restore();
-    if (!deadline.rest_after(vain)) return -1;
+    if (!deadline.rest_after_vain_round()) return -1;
   }
 }
 

@@ -351,9 +351,10 @@ long ddpsock_raw_call(long number, long a, long b, long c, long d, long e, long 
   if (kind == kCreator) return create(r);
   if (kind == kOnSocket ? !is_ours(number_of(a)) : kind == kPoller && !is_any_ours())
     return r.instruction();
-  // Not guarded: of a vfork child that executes a program nobody would end the guard, and the
-  // thread is its parent's.
+  // Not guarded: of a vfork child that executes a program, or ends, nobody would end the guard, and
+  // the thread is its parent's.
   if (number == SYS_execve || number == SYS_execveat) return on_descriptor(r);
+  if (number == SYS_exit_group) return on_any(r);
   const base::UncancelledCall whole;
   return kind == kOnSocket ? on_socket(r) : kind == kPoller ? poller(r) : on_any(r);
 }

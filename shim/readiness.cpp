@@ -22,6 +22,8 @@ constexpr uint8_t kEarlyLooks = 32;
 // An FPDU that comes in parts is reported in vain now and then, and not again at once.
 constexpr int kRoundsAtOnce = 16;
 constexpr int kMostDoublings = 2;  // of a millisecond: others are not seen for so long
+// The kernel slept in one that took longer.
+constexpr Duration kLongRound = Duration::from_ms(20);
 
 // Whoever asks about a non-blocking socket can live with EAGAIN, unless it asked for more than a
 // byte.
@@ -120,12 +122,18 @@ int PollDeadline::left_ms() const {
   return static_cast<int>(std::min<int64_t>((at_ - base::now()).ceil_ms(), INT_MAX));
 }
 
-bool PollDeadline::rest_after(int vain_rounds) const {
-  if (vain_rounds < kRoundsAtOnce) return true;
-  Duration rest = Duration::from_ms(1 << std::min(vain_rounds - kRoundsAtOnce, kMostDoublings));
-  if (at_ != kNever) rest = std::clamp(at_ - base::now(), Duration{}, rest);
-  const timespec time{0, rest.ns};
-  return base::woken(real.ppoll(nullptr, 0, &time, mask_), true) == 0;
+bool PollDeadline::rest_after_vain_round() const {
+  if (base::coarse_now() - last_vain_round_ > kLongRound) vain_rounds_ = 0;
+  bool is_uninterrupted = true;
+  if (vain_rounds_ >= kRoundsAtOnce) {
+    Duration rest = Duration::from_ms(1 << std::min(vain_rounds_ - kRoundsAtOnce, kMostDoublings));
+    if (at_ != kNever) rest = std::clamp(at_ - base::now(), Duration{}, rest);
+    const timespec time{0, rest.ns};
+    is_uninterrupted = base::woken(real.ppoll(nullptr, 0, &time, mask_), true) == 0;
+  }
+  ++vain_rounds_;
+  last_vain_round_ = base::coarse_now();
+  return is_uninterrupted;
 }
 
 timespec* PollDeadline::left(timespec& room) const {

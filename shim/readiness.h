@@ -48,14 +48,16 @@ class PollDeadline {
   bool is_over() const { return at_ != kNever && base::now() >= at_; }
   int left_ms() const;                   // for poll: -1 never; rounded up
   timespec* left(timespec& room) const;  // for ppoll: nullptr never
-  // Before the kernel is asked again, after so many rounds in which nothing that it reported was
-  // true. It may go on reporting that (bytes below SO_RCVLOWAT) for as long as the poller waits.
-  // False: a signal came (EINTR).
-  bool rest_after(int vain_rounds) const;
+  // Before the kernel is asked again, after a round in which nothing that it reported was true. It
+  // may go on reporting that (bytes below SO_RCVLOWAT) for as long as the poller waits: after some
+  // that follow one another this sleeps for a moment. False: a signal came (EINTR).
+  bool rest_after_vain_round() const;
 
  private:
   Time at_ = kNever;
   const sigset_t* mask_ = nullptr;
+  mutable int vain_rounds_ = 0;
+  mutable Time last_vain_round_{};
 };
 
 }  // namespace ddpsock::shim

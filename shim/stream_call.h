@@ -50,9 +50,11 @@ constexpr int error_of(Server server) {
 bool is_for_libc(const engine::Io& io, SocketUse& use, int fd);
 
 // Is `fd` still what it is entered as? If not, it is left to its new owner. A system call now and
-// then only (engine::Stream::is_behind).
+// then only (engine::Stream::is_behind). Another thread may have given up the attempt to connect,
+// and the stream with it: then too it is.
 inline bool is_true_entry(const SocketUse& use, int fd) {
-  if (use->stream.load(std::memory_order_acquire)->is_behind(fd)) [[likely]]
+  engine::Stream* stream = use->stream.load(std::memory_order_acquire);
+  if (stream == nullptr || stream->is_behind(fd)) [[likely]]
     return true;
   forget_stale_fd(fd, *use);
   return false;
@@ -74,8 +76,9 @@ std::optional<ssize_t> serve_stream(SocketUse& use, int fd, int flags, OnStream 
     if (const int error = error_of(server); error != 0) return to_libc(engine::Io::fail(error));
     return std::nullopt;
   }
-  if (is_true_entry(use, fd)) {
-    const engine::Io io = on_stream(*use->stream.load(std::memory_order_acquire));
+  engine::Stream* stream = use->stream.load(std::memory_order_acquire);
+  if (stream != nullptr && is_true_entry(use, fd)) {
+    const engine::Io io = on_stream(*stream);
     if (io.is_ok() || !is_for_libc(io, use, fd)) [[likely]]
       return to_libc(io);
   }

@@ -302,10 +302,32 @@ Io UserStream::send_in_memory(int fd, std::span<const iovec> from, int flags) {
   return sent > 0 ? done : io;
 }
 
+// As far as can be seen while another call is at work there.
+bool UserStream::has_promised_room() const {
+  shm::Segment* segment = segment_.load(std::memory_order_acquire);
+  if (segment == nullptr) return true;
+  const shm::Lane& out = segment->lane_from(r_.memory.end);
+  const uint64_t tail = out.writer.tail.load(std::memory_order_acquire) & ~shm::kClosedBit;
+  const uint64_t queued = tail - out.reader.head.load(std::memory_order_acquire);
+  return queued + kRoomOfAPromise <= shm::kMostBytes;
+}
+
 bool UserStream::is_send_ready(int fd) {
   const base::KeepErrno keep;
+  if (r_.memory.sending != Way::kMemory || !is_joined()) return true;
   Hold hold(*this, tx_.lease);
-  if (hold.take(fd, Hold::kSend, MSG_DONTWAIT) != 0) return true;
+  switch (hold.attempt()) {
+    case base::Lease::Outcome::kAcquired:
+      break;
+    case base::Lease::Outcome::kInherited:
+      if (const int e = hold.inherit(fd); e != 0) {
+        tx_.error = e;
+        return true;
+      }
+      break;
+    default:
+      return has_promised_room();
+  }
   if (r_.memory.sending != Way::kMemory || tx_.is_shut || !is_joined()) return true;
   IoCursor nothing({});
   return MemorySender(*this, fd, nothing, MSG_DONTWAIT).has_promised_room();

@@ -259,13 +259,13 @@ size_t UserStream::bytes_behind_border() {
 }
 
 Io UserStream::peek(int fd, std::span<const iovec> to, int flags) {
-  prepare_look(fd);
   Scan scan(*this, fd, IoCursor(to).left());
   const bool is_nonblocking_call = (flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd);
   const size_t wanted =
       (flags & MSG_WAITALL) != 0 && !is_nonblocking_call ? IoCursor(to).left() : 1;
   Patience patience(fd);
   for (bool has_dropped = false;;) {
+    prepare_look(fd);
     IoCursor cursor(to);
     const Scan::Sight sight = scan.look(&cursor, (flags & MSG_TRUNC) != 0);
     const Io seen = Io::ok(static_cast<ssize_t>(sight.payload));

@@ -88,12 +88,16 @@ bool UserStream::pass_over_repeated(int& fd, int flags, Patience& patience, Io& 
       io = Io::fail(e);
       return false;
     }
+    // Who dies asleep has taken nothing.
     uint8_t waste[4096];
-    rx_.is_asleep = true;
-    const ssize_t n =
-        base::sys.recv(fd, waste, std::min<size_t>(skip, sizeof waste), flags & MSG_DONTWAIT);
-    rx_.is_asleep = false;
-    if ((flags & MSG_DONTWAIT) == 0) fd = still(fd);
+    ssize_t n = 1;
+    if ((flags & MSG_DONTWAIT) == 0) {
+      rx_.is_asleep = true;
+      n = base::sys.recv(fd, waste, 1, MSG_PEEK);
+      rx_.is_asleep = false;
+      fd = still(fd);
+    }
+    if (n > 0) n = base::sys.recv(fd, waste, std::min<size_t>(skip, sizeof waste), MSG_DONTWAIT);
     if (n <= 0) {
       io = n == 0 ? Io::ok(0) : Io::fail(errno);
       return false;

@@ -235,6 +235,7 @@ class UserStream final : public Stream {
   Io send_in_memory(int fd, std::span<const iovec> from, int flags);
   Io send_on_wire(int fd, IoCursor& rest, int flags);
   bool may_send_in_vain(int error, size_t published);
+  bool has_promised_room() const;
 
   // memory_rx.cpp
   class MemoryReceiver;

@@ -179,11 +179,16 @@ bool has_read_within(int steps, int fd) {
 TEST_F(Jumps, BehindAnyInstructionStopNobodyElse) {
   if (column() == Column::kOneSided)
     GTEST_SKIP() << "making a connection for each instruction takes too long";
+  start_deadline(100);
   struct sigaction action{}, before{};
   action.sa_handler = count_step;
   sigaction(SIGTRAP, &action, &before);
   bool has_returned = false;
-  for (int steps = 0; !has_returned; ++steps) {
+  // Some instructions; all of them with DDPSOCK_KILLS=0.
+  const char* kills = getenv("DDPSOCK_KILLS");
+  const int stride = kills != nullptr && atoi(kills) == 0 ? 1 : 13;
+  if (stride == 1) start_deadline(3'600);
+  for (int steps = 0; !has_returned; steps += stride) {
     const Pair pair = connected_pair();
     const int from = pair.client.get(), to = pair.server.get();
     send_all(from, "1");

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "calls.h"
+#include "sleeper.h"
 #include "tcp.h"
 
 namespace ddpsock::shim_tests {
@@ -296,10 +297,23 @@ TEST_F(Poll, PollThenABlockingSendNeverWaitsForGood) {
   }
   for (size_t i = 0; i < pieces; ++i)
     ASSERT_TRUE(is_same(recv_exactly(server_, piece.size()), piece));
+  EXPECT_GT(pieces, 0u);
   pollfd one{client_, POLLOUT, 0};
   EXPECT_EQ(poll(&one, 1, 3000), 1);
   send_all(client_, piece);
   EXPECT_TRUE(is_same(recv_exactly(server_, piece.size()), piece));
+}
+
+TEST_F(Poll, BesideAThreadThatSleepsInSend) {
+  for (int i = 0; i < 3; ++i) expect_alive(client_, server_);
+  const std::string bytes = pattern(30'000'000);
+  Sleeper writer([&] { send_all(client_, bytes); });
+  pollfd both{client_, POLLIN | POLLOUT, 0};
+  // It fills what there is bit by bit.
+  while (poll(&both, 1, 0) == 1) sleep_ms(1);
+  EXPECT_TRUE(is_same(recv_exactly(server_, bytes.size()), bytes));
+  writer.join();
+  EXPECT_EQ(poll(&both, 1, 3000), 1);
 }
 
 TEST_F(Poll, PollThenABlockingRecvNeverWaits) {

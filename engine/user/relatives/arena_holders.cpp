@@ -191,7 +191,11 @@ bool Arena::is_sole_holder(const void* rec) {
 bool Arena::may_be_shared(const void* rec) {
   if (!shared_->has_heirs.load(std::memory_order_relaxed)) return false;
   const RecordHead& h = *head(index_of(rec));
-  return h.has_unlisted_holder.load() || !h.holders.is_only(my_place());
+  const auto is_shared = [&] {
+    return h.has_unlisted_holder.load() || !h.holders.is_only(my_place());
+  };
+  // A child that has ended, or executed a program, is in the table until somebody looks.
+  return is_shared() && (!make_room() || is_shared());
 }
 
 bool Arena::release_record(void* rec) {
