@@ -111,9 +111,11 @@ UserStream::Scan::Sight UserStream::Scan::look_for(size_t wanted, IoCursor* to,
     beg += fpdu.size;
     reader.take(fpdu);
   }
-  if (is_at_border())
+  if (is_at_border()) {
+    sight.has_reached_border = true;
     sight.payload +=
         to != nullptr ? s_.look_behind_border(*to, is_truncating) : s_.bytes_behind_border();
+  }
   sight.has_partial = end > buffered && beg < end && !is_before_wire && !is_at_border();
   if (sight.payload > 0) return sight;
   if (n == 0 && end > 0) sight.error = EPROTO;
@@ -293,6 +295,16 @@ Io UserStream::peek(int fd, std::span<const iovec> to, int flags) {
       queued = 0;
     }
     if (is_nonblocking_call) return Io::fail(EAGAIN);
+    if (sight.payload > 0 && sight.has_reached_border) {
+      // Nobody rings for what comes behind bytes in memory that are not read.
+      if (is_ready_now(fd, POLLRDHUP) || patience.is_over()) return seen;
+      rx_.is_asleep = true;
+      const bool is_interrupted = base::sys.poll(nullptr, 0, 1) < 0;
+      rx_.is_asleep = false;
+      fd = still(fd);
+      if (is_interrupted || fd < 0) return seen;
+      continue;
+    }
     const int e = scan.wait_for_more(queued, patience.deadline());
     fd = still(fd);
     if (e == ENODATA && sight.payload == 0) continue;

@@ -24,8 +24,9 @@ class UserStream::Scan {
     int error = 0;           // nothing deliverable, and the kernel or the stream has this to report
     size_t queued = 0;       // unread bytes of the kernel that were seen
     bool has_empty = false;  // FPDUs were seen that nobody is told of
-    bool has_control = false;  // and the first is not even of the stream
-    bool has_partial = false;  // an incomplete FPDU lies in the kernel
+    bool has_control = false;         // and the first is not even of the stream
+    bool has_reached_border = false;  // what lies in memory comes next, and was looked at
+    bool has_partial = false;         // an incomplete FPDU lies in the kernel
   };
   // Copies deliverable payload into `to`, or only counts it as MSG_TRUNC does, verifying each FPDU
   // it takes from. Without `to` all of it is counted.
