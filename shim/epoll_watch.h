@@ -31,11 +31,12 @@ struct Watched {
   bool may_withdraw = false;
 };
 
-// `fd` is about to become, or to stay, a member of `set` with this data: an event with it may be
-// this one's from now on, and is not withdrawn on the word of another.
+// `fd` has become, or stays, a member of `set` with this data: an event with it may be this one's
+// from now on, and is not withdrawn on the word of another.
 void note_member(int set, int fd, epoll_data_t data);
-// May an event with this data be withdrawn, which is a watch's? Asks the kernel once a watch
-// whether it can be another member's.
+// May an event with this data be withdrawn, which is a watch's? Asks the kernel once
+// after each set_watch() whether it can be another member's; where that cannot be asked it goes by
+// note_member().
 bool may_withdraw_from(int set, epoll_data_t data);
 
 // A descriptor that `set` watches with `data`.

@@ -354,6 +354,15 @@ size_t UserStream::look_into_memory(IoCursor& cursor, bool is_truncating) {
   return seen;
 }
 
+// A millisecond. False: a signal came. `fd` is -1 afterwards if it is another's by now.
+bool UserStream::rest_between_looks(int& fd) {
+  rx_.is_asleep = true;
+  const bool is_whole = base::sys.poll(nullptr, 0, 1) == 0;
+  rx_.is_asleep = false;
+  fd = still(fd);
+  return is_whole;
+}
+
 Io UserStream::peek_in_memory(int fd, std::span<const iovec> to, int flags) {
   const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd);
   const size_t room = IoCursor(to).left();
@@ -370,11 +379,7 @@ Io UserStream::peek_in_memory(int fd, std::span<const iovec> to, int flags) {
     if (seen > 0) {
       // Part of what is wanted is there, so the kernel calls the socket readable all the while.
       if (patience.is_over()) return Io::ok(static_cast<ssize_t>(seen));
-      rx_.is_asleep = true;
-      const bool is_interrupted = base::sys.poll(nullptr, 0, 1) < 0;
-      rx_.is_asleep = false;
-      fd = still(fd);
-      if (is_interrupted) return Io::ok(static_cast<ssize_t>(seen));
+      if (!rest_between_looks(fd)) return Io::ok(static_cast<ssize_t>(seen));
       continue;
     }
     size_t none = 0;

@@ -298,11 +298,7 @@ Io UserStream::peek(int fd, std::span<const iovec> to, int flags) {
     if (sight.payload > 0 && sight.has_reached_border) {
       // Nobody rings for what comes behind bytes in memory that are not read.
       if (is_ready_now(fd, POLLRDHUP) || patience.is_over()) return seen;
-      rx_.is_asleep = true;
-      const bool is_interrupted = base::sys.poll(nullptr, 0, 1) < 0;
-      rx_.is_asleep = false;
-      fd = still(fd);
-      if (is_interrupted || fd < 0) return seen;
+      if (!rest_between_looks(fd) || fd < 0) return seen;
       continue;
     }
     const int e = scan.wait_for_more(queued, patience.deadline());

@@ -240,6 +240,7 @@ class UserStream final : public Stream {
   // memory_rx.cpp
   class MemoryReceiver;
   size_t look_into_memory(IoCursor& to, bool is_truncating);
+  bool rest_between_looks(int& fd);
   Io peek_in_memory(int fd, std::span<const iovec> to, int flags);
   bool is_ready_in_memory(int fd);
   size_t bytes_in_memory();
