@@ -174,7 +174,7 @@ bool UserStream::MemoryReceiver::may_look_again() {
 bool UserStream::MemoryReceiver::sleep(int flags) {
   uint8_t octet;
   int fd = fd_;
-  if (const int e = s_.await_again(fd, flags, patience_); e != 0) {
+  if (const int e = s_.await_again(fd, flags, patience_, got_ > 0); e != 0) {
     fd_.note_sleep();
     errno = e;
     return on_end(-1);
@@ -392,7 +392,7 @@ Io UserStream::peek_in_memory(int fd, std::span<const iovec> to, int flags) {
     }
     if (vain > kMostBells && (!may_wait || patience.is_over())) return Io::fail(EAGAIN);
     const int waiting = may_wait ? 0 : MSG_DONTWAIT;
-    if (const int e = await_again(fd, waiting, patience); e != 0) {
+    if (const int e = await_again(fd, waiting, patience, false); e != 0) {
       if (e == EAGAIN && !lane->is_empty()) continue;
       return Io::fail(e);
     }

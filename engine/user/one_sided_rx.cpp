@@ -276,15 +276,15 @@ Io UserStream::recv_one_sided(int fd, std::span<const iovec> to, int flags) {
 
 // Sleeps until the kernel has more than is accounted for, with its own rules for signals, timeouts
 // and cancellation. 0, an errno, or kEndOfStream: nothing more comes.
-int UserStream::await_more(int& fd, int flags, Patience& patience) {
+int UserStream::await_more(int& fd, int flags, Patience& patience, bool has_part) {
   const bool may_wait = (flags & MSG_DONTWAIT) == 0;
-  const Time deadline = may_wait ? patience.deadline() : kNever;
-  const bool is_timed = deadline != kNever && !is_nonblocking(fd);
-  if (is_timed && base::now() >= deadline) return EAGAIN;
+  std::optional<Time> until;
+  if (may_wait) until = patience.before_read(has_part && rx_.held == 0);
+  if (until && base::now() >= *until) return EAGAIN;
   int error = 0;
   rx_.is_asleep = true;
-  if (is_timed && rx_.held == 0) {
-    error = wait_ready(fd, POLLIN, deadline);
+  if (until && rx_.held == 0) {
+    error = wait_ready(fd, POLLIN, *until);
   } else {
     uint8_t look[2];
     ++base::effort.waits;
@@ -356,7 +356,7 @@ Io UserStream::recv_drained(int fd, IoCursor& to, int flags, size_t& got, bool& 
     before = got;
     if (in_vain > kMostInVain && ((flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd)))
       return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(EAGAIN);
-    const int e = await_more(fd, flags, patience);
+    const int e = await_more(fd, flags, patience, got > 0);
     if (e == kEndOfStream) return Io::ok(static_cast<ssize_t>(got));
     if (e != 0) return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(e);
     most.reset();

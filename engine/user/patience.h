@@ -4,6 +4,7 @@
 
 #include <sys/socket.h>
 
+#include <optional>
 #include <utility>
 
 #include "base/clock.h"
@@ -25,10 +26,19 @@ class Patience {
     if (!std::exchange(has_slept_, true)) return kNever;
     const Time now = base::now();
     if (since_ == kUnset) since_ = now;
-    const Duration spent = now - since_;
-    if (spent < kUnasked) return kNever;
-    deadline_ = deadline_of(fd_, SO_RCVTIMEO);
-    if (deadline_ != kNever) deadline_.ns -= spent.ns;
+    if (now - since_ < kUnasked) return kNever;
+    ask();
+    return deadline_;
+  }
+  // By when a call that may wait has to wait in poll() before it reads; nothing: the read is to do
+  // the waiting. With a part of what is wanted, TCP's call ends at a signal: a read that has got
+  // nothing itself would be restarted (SA_RESTART), and poll() is not.
+  std::optional<Time> before_read(bool has_part) {
+    const Time until = deadline();
+    if (until == kNever && !has_part) return {};
+    if (!is_nonblocking_) is_nonblocking_ = is_nonblocking(fd_);
+    if (*is_nonblocking_) return {};
+    if (until == kNever && deadline_ == kUnset) ask();
     return deadline_;
   }
   bool is_over() { return deadline() != kNever && base::now() >= deadline(); }
@@ -37,9 +47,15 @@ class Patience {
   static constexpr Time kUnset{};
   static constexpr Duration kUnasked = Duration::from_ms(5);
 
+  void ask() {
+    deadline_ = deadline_of(fd_, SO_RCVTIMEO);
+    if (deadline_ != kNever && since_ != kUnset) deadline_.ns -= (base::now() - since_).ns;
+  }
+
   int fd_;
   bool has_slept_ = false;  // or could have
   Time since_ = kUnset, deadline_ = kUnset;
+  std::optional<bool> is_nonblocking_;
 };
 
 }  // namespace ddpsock::engine

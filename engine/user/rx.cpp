@@ -83,7 +83,7 @@ Io UserStream::Receiver::run() {
     }
     // Near the border a read asks for so little that it may find all of that, and the kernel no
     // more.
-    if ((is_drained_ || is_near_border_) && !may_sleep_again()) break;
+    if ((is_drained_ || is_near_border_ || got_ > 0) && !may_sleep_again()) break;
     const ssize_t n = is_near_border_ ? pull_no_further() : pull();
     if (n > 0) continue;
     if (n < 0 && error_ == 0) error_ = errno;
@@ -100,14 +100,14 @@ bool UserStream::Receiver::has_enough() const {
   return !wants_more();
 }
 
-// The kernel had no more, and the call has not what it wants. Like TCP's, it ends SO_RCVTIMEO after
-// it began to wait, however often it was woken for nothing.
+// The kernel had no more perhaps, and the call has not what it wants. Like TCP's, it ends
+// SO_RCVTIMEO after it began to wait, however often it was woken for nothing.
 bool UserStream::Receiver::may_sleep_again() {
-  if ((flags_ & MSG_DONTWAIT) != 0) return true;
-  const Time deadline = patience_.deadline();
-  if (deadline == kNever || is_nonblocking(fd_)) return true;
+  if ((flags_ & MSG_DONTWAIT) != 0 || rx_.queued > 0 || !wants_more()) return true;
+  const std::optional<Time> until = patience_.before_read(got_ > 0);
+  if (!until) return true;
   if (!prepare_to_sleep()) return false;
-  error_ = wait_ready(fd_, POLLIN, deadline);
+  error_ = wait_ready(fd_, POLLIN, *until);
   wake_up();
   return error_ == 0;
 }
@@ -507,7 +507,7 @@ Io UserStream::recv_stages(int fd, IoCursor& cursor, int flags) {
       const bool may_wait = got == 0 || (flags & MSG_WAITALL) != 0;
       Patience patience(fd);
       while (!take_residue_octets(fd)) {
-        const int e = await_more(fd, may_wait ? flags : flags | MSG_DONTWAIT, patience);
+        const int e = await_more(fd, may_wait ? flags : flags | MSG_DONTWAIT, patience, got > 0);
         if (e != 0) return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(e);
       }
     } else {

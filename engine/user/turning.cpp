@@ -60,14 +60,15 @@ Io UserStream::send_turned(int number, std::span<const iovec> from, int flags) {
   return Io::ok(n);
 }
 
-// Before a read that sleeps: 0 where that may, by the kernel's own timeout; or the call has slept
-// before, and this has waited for what is left of its time. `fd` is -1 afterwards if it is gone.
-int UserStream::await_again(int& fd, int flags, Patience& patience) {
+// Before a read that sleeps: 0 where that may, by the kernel's own timeout; or this has waited,
+// because the call has slept before or `has_part` of what it wants. `fd` is -1 afterwards if it is
+// gone.
+int UserStream::await_again(int& fd, int flags, Patience& patience, bool has_part) {
   if ((flags & MSG_DONTWAIT) != 0) return 0;
-  const Time deadline = patience.deadline();
-  if (deadline == kNever || is_nonblocking(fd)) return 0;
+  const std::optional<Time> until = patience.before_read(has_part);
+  if (!until) return 0;
   rx_.is_asleep = true;
-  const int e = wait_ready(fd, POLLIN, deadline);
+  const int e = wait_ready(fd, POLLIN, *until);
   rx_.is_asleep = false;
   fd = still(fd);
   return fd < 0 ? EBADF : e;
@@ -75,7 +76,7 @@ int UserStream::await_again(int& fd, int flags, Patience& patience) {
 
 // What the peer has sent as FPDUs and, because we asked, again. False: not all of it has come, and
 // `io` says what the call is to return. `fd` is -1 afterwards if the call slept and it is gone.
-bool UserStream::pass_over_repeated(int& fd, int flags, Patience& patience, Io& io) {
+bool UserStream::pass_over_repeated(int& fd, int flags, Patience& patience, bool has_part, Io& io) {
   uint32_t& skip = r_.raw.skip;
   while (skip > 0) {
     if (const uint32_t n = std::min(skip, rx_.left); n > 0) {
@@ -84,7 +85,7 @@ bool UserStream::pass_over_repeated(int& fd, int flags, Patience& patience, Io& 
       skip -= n;
       continue;
     }
-    if (const int e = await_again(fd, flags, patience); e != 0) {
+    if (const int e = await_again(fd, flags, patience, has_part); e != 0) {
       io = Io::fail(e);
       return false;
     }
@@ -109,7 +110,7 @@ bool UserStream::pass_over_repeated(int& fd, int flags, Patience& patience, Io& 
 
 bool UserStream::pass_over_what_is_there(int fd, Io& io) {
   Patience none(fd);
-  return pass_over_repeated(fd, MSG_DONTWAIT, none, io);
+  return pass_over_repeated(fd, MSG_DONTWAIT, none, false, io);
 }
 
 // The kernel had no more for a call that has `got` bytes, but `io`.
@@ -136,7 +137,7 @@ Io UserStream::recv_turned(int fd, IoCursor& to, int flags, size_t got, Patience
   const bool may_wait = got == 0 || (flags & MSG_WAITALL) != 0;
   if (!may_wait) flags |= MSG_DONTWAIT;
   Io io{};
-  if (!pass_over_repeated(fd, flags, patience, io)) return end_turned(got, io);
+  if (!pass_over_repeated(fd, flags, patience, got > 0, io)) return end_turned(got, io);
   if (const size_t n = std::min<size_t>(to.left(), rx_.left); n > 0) {
     deliver(arena_.block_data(rx_.block) + rx_.beg, n);
     r_.received.bytes.add(n);
@@ -152,7 +153,7 @@ Io UserStream::recv_turned(int fd, IoCursor& to, int flags, size_t got, Patience
       return Io::fail(is_at_unseen_urgent_byte(fd, flags) ? EAGAIN : EPROTOTYPE);
   }
   if (to.left() == 0) return Io::ok(static_cast<ssize_t>(got));
-  if (const int e = await_again(fd, flags, patience); e != 0)
+  if (const int e = await_again(fd, flags, patience, got > 0); e != 0)
     return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(e);
   std::array<iovec, kMostSlices> parts;
   size_t size = to.left();
@@ -183,11 +184,11 @@ Io UserStream::peek_turned(int fd, std::span<const iovec> to, int flags) {
   Io io{};
   if (seen > 0) flags |= MSG_DONTWAIT;
   Patience patience(fd);
-  if (!pass_over_repeated(fd, flags, patience, io)) return end_turned(seen, io);
+  if (!pass_over_repeated(fd, flags, patience, false, io)) return end_turned(seen, io);
   if (rx_.left > 0) show(arena_.block_data(rx_.block) + rx_.beg, rx_.left);
   if (cursor.left() == 0) return Io::ok(static_cast<ssize_t>(seen));
   if (seen > 0) flags |= MSG_DONTWAIT;
-  if (const int e = await_again(fd, flags, patience); e != 0) return Io::fail(e);
+  if (const int e = await_again(fd, flags, patience, false); e != 0) return Io::fail(e);
   std::array<iovec, kMostSlices> parts;
   size_t size = cursor.left();
   msghdr m{};

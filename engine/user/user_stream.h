@@ -186,8 +186,8 @@ class UserStream final : public Stream {
   Io send_turned(int fd, std::span<const iovec> from, int flags);
   Io recv_turned(int fd, IoCursor& to, int flags, size_t got, Patience& patience);
   Io peek_turned(int fd, std::span<const iovec> to, int flags);
-  int await_again(int& fd, int flags, Patience& patience);
-  bool pass_over_repeated(int& fd, int flags, Patience& patience, Io& io);
+  int await_again(int& fd, int flags, Patience& patience, bool has_part);
+  bool pass_over_repeated(int& fd, int flags, Patience& patience, bool has_part, Io& io);
   bool pass_over_what_is_there(int fd, Io& io);
   Io readable_turned(int fd);
   bool is_recv_ready_turned(int fd);
@@ -335,7 +335,7 @@ class UserStream final : public Stream {
   Io recv_one_sided(int fd, std::span<const iovec> to, int flags);
   Io recv_drained(int fd, IoCursor& to, int flags, size_t& got, bool& is_foreign,
                   Patience& patience);
-  int await_more(int& fd, int flags, Patience& patience);
+  int await_more(int& fd, int flags, Patience& patience, bool has_part);
   size_t readable_one_sided(int fd);
   bool is_recv_ready_one_sided(int fd);
 

@@ -138,6 +138,49 @@ TEST_F(Signals, WaitallInterruptedHalfWayGivesTheHalf) {
   EXPECT_EQ(errno, EINTR);
 }
 
+// The kernel restarts only a call that has nothing.
+TEST_F(Signals, APartIsGivenThoughHandlersRestart) {
+  handle(SIGUSR1, SA_RESTART);
+  char bytes[10];
+  constexpr int kAll = MSG_WAITALL;
+  for (const int flags : {kAll, kAll | MSG_PEEK, kAll | MSG_TRUNC, 0}) {
+    set_option(server_, SOL_SOCKET, SO_RCVLOWAT, flags == 0 ? 8 : 1);
+    send_all(client_, "abc");
+    await_queued(server_, 3);
+    {
+      const Interrupter interrupter;
+      EXPECT_EQ(recv(server_, bytes, sizeof bytes, flags), 3) << flags;
+    }
+    if ((flags & MSG_PEEK) != 0) recv_exactly(server_, 3);
+  }
+  set_option(server_, SOL_SOCKET, SO_RCVLOWAT, 1);
+  expect_alive(client_, server_);
+}
+
+TEST_F(Signals, APartThatComesInTheSleepIsGivenThoughHandlersRestart) {
+  handle(SIGUSR1, SA_RESTART);
+  std::jthread sender([&] {
+    sleep_ms(50);
+    send_all(client_, pattern(20'000));
+  });
+  std::string bytes(40'000, 0);
+  const Interrupter interrupter;
+  const ssize_t n = recv(server_, bytes.data(), bytes.size(), MSG_WAITALL);
+  ASSERT_GT(n, 0);
+  bytes.resize(static_cast<size_t>(n));
+  bytes += recv_exactly(server_, 20'000 - bytes.size());
+  EXPECT_TRUE(is_same(bytes, pattern(20'000)));
+}
+
+// Nor does a socket that must not wait sleep for the rest.
+TEST_F(Signals, OfANonblockingSocketThePartIsGivenAtOnce) {
+  make_nonblocking(server_);
+  send_all(client_, "abc");
+  await_queued(server_, 3);
+  char bytes[10];
+  EXPECT_EQ(recv(server_, bytes, sizeof bytes, MSG_WAITALL), 3);
+}
+
 TEST_F(Signals, AWriterInterruptedHalfWayGivesThePart) {
   handle(SIGUSR1, 0);
   const std::string bytes = pattern(32 * 1024 * 1024);
