@@ -371,18 +371,23 @@ void UserStream::take_residue(size_t n) {
   }
 }
 
-// The octets in the place of what was in memory. They may be in the buffer, or still on their way:
-// false, with errno. Behind an end none come.
+// The octets in the place of what was in memory. They may be in the buffer, or still on their way,
+// or too many for once: false, with errno. Behind an end none come.
 bool UserStream::take_residue_octets(int fd) {
   const uint32_t buffered = std::min(rx_.end - rx_.beg, rx_.residue_octets);
   rx_.beg += buffered;
   rx_.residue_octets -= buffered;
-  while (rx_.residue_octets > 0) {
+  for (uint64_t taken = 0; rx_.residue_octets > 0;) {
+    if (taken > kMostOctetsAtOnce) {
+      errno = EAGAIN;
+      return false;
+    }
     const ssize_t n = discard_octets(fd, rx_.residue_octets, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == EBADF)) return false;
     if (n < 0) keep_error(judge_error(errno));
     if (n <= 0) rx_.residue_octets = 0;
     if (n > 0) rx_.residue_octets -= static_cast<uint32_t>(n);
+    if (n > 0) taken += static_cast<uint64_t>(n);
   }
   return true;
 }

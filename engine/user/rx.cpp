@@ -504,10 +504,11 @@ Io UserStream::recv_stages(int fd, IoCursor& cursor, int flags) {
         got += n;
       }
       if (cursor.left() == 0) return Io::ok(static_cast<ssize_t>(got));
-      const bool may_wait = got == 0 || (flags & MSG_WAITALL) != 0;
+      const bool may_wait = (flags & MSG_DONTWAIT) == 0 && (got == 0 || (flags & MSG_WAITALL) != 0);
       Patience patience(fd);
       while (!take_residue_octets(fd)) {
-        const int e = await_more(fd, may_wait ? flags : flags | MSG_DONTWAIT, patience, got > 0);
+        int e = errno;
+        if (may_wait && !is_nonblocking(fd)) e = await_more(fd, flags, patience, got > 0);
         if (e != 0) return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(e);
       }
     } else {
