@@ -11,8 +11,10 @@
 
 #include "ddpsock/ddpsock.h"
 #include "shim/calls.h"
+#include "shim/connection.h"
 #include "shim/ddp_options.h"
 #include "shim/leaving.h"
+#include "shim/listeners.h"
 #include "shim/message_socket.h"
 #include "shim/real.h"
 #include "shim/stream_call.h"
@@ -58,6 +60,24 @@ bool is_switched_on(const void* value, socklen_t length) {
 bool is_stream(int fd) {
   const SocketUse use(fd);
   return use && (has_live_stream(use.phase()) || use.phase() == Phase::kMessage);
+}
+
+// Sees to it that the kernel's time stamps come. False: they would not.
+bool make_room_for_time_stamps(int fd) {
+  Wish wish = Wish::kNone;
+  bool is_known_listener = false;
+  if (const SocketUse use(fd); use) {
+    if (has_live_stream(use.phase()) || use.phase() == Phase::kMessage)
+      return leave_ddp_mode(fd, "time stamps");
+    wish = use->wish.load(std::memory_order_relaxed);
+    is_known_listener = use.phase() == Phase::kListening;
+  }
+  if ((wish == Wish::kNone && !is_policy_active()) || !is_tcp_socket(fd)) return true;
+  const bool is_listener = is_known_listener || is_listening_tcp(fd);
+  if (!is_listener && tcp_state(fd) != Tcp::kFailed) return true;
+  if (!permits_time_stamps(wish)) return false;
+  if (is_known_listener) forget_listener(fd);
+  return true;
 }
 
 int fail(int error) {
@@ -160,15 +180,15 @@ int own_getsockopt(int fd, int level, int name, void* value, socklen_t* length) 
 
 int own_setsockopt(int fd, int level, int name, const void* value, socklen_t length) {
   if (level == SOL_DDP) return set_ddp_option(fd, name, value, length);
+  if (tells_of_segments(level, name) && is_switched_on(value, length) &&
+      !make_room_for_time_stamps(fd))
+    return fail(ENOPROTOOPT);
   if (is_ours(fd)) {
     if (level == SOL_SOCKET && name == SO_RCVLOWAT && value != nullptr)
       return set_low_water(fd, value, length);
     if (is_kept_option(level, name) && value != nullptr)
       return set_kept_option(fd, name, value, length);
     if (would_break_framing(level, name) && is_stream(fd)) return fail(ENOPROTOOPT);
-    if (tells_of_segments(level, name) && is_switched_on(value, length) && is_stream(fd) &&
-        !leave_ddp_mode(fd, "time stamps"))
-      return fail(ENOPROTOOPT);
     if (level == SOL_SOCKET && name == SO_LINGER) {
       const int result = real.setsockopt(fd, level, name, value, length);
       if (result == 0) note_linger(fd, value, length);

@@ -19,6 +19,7 @@ namespace ddpsock::shim {
 namespace {
 
 constexpr const char kOff[] = "the rules or the program say plain TCP";
+constexpr const char kTimeStamps[] = "the program asked for time stamps";
 constexpr const char kNotIp[] = "not an IP address";
 constexpr const char kProvedListener[] = "the listener on this host is in DDPMODE";
 // Handed back to after_connect, which knows a required connection by it.
@@ -138,11 +139,18 @@ Verdict prefer(int fd, Listening listening, bool wants_crc) {
 }
 
 Verdict judge_unproved(int listener, Client client, const Decision& d) {
-  if (d.action == Action::kOff) return plain(kOff);
   if (d.action == Action::kRequire) return {Mode::kRequired, d.wants_crc, kRequiredUnproved, true};
   // "Said nothing" counts only where it would have said something: where the listener is known.
   if (client == Client::kUnpublished && is_silence_proof(listener)) return plain(kPlainClient);
   return {Mode::kUndecided, d.wants_crc, kSniff};
+}
+
+// So that nobody else's connections cost a question: asked of the kernel only where somebody has
+// asked for them.
+constinit std::atomic<bool> is_any_stamped{false};
+
+bool is_stamped_here(int fd) {
+  return is_any_stamped.load(std::memory_order_relaxed) && is_stamped(fd);
 }
 
 }  // namespace
@@ -151,13 +159,33 @@ bool is_policy_active() {
   return the_policy().is_active;
 }
 
+bool permits_time_stamps(Wish wish) {
+  if (wish == Wish::kStream) return false;
+  if (wish == Wish::kNone && is_policy_active() && the_policy().rules.can_require()) return false;
+  is_any_stamped.store(true, std::memory_order_relaxed);
+  return true;
+}
+
+bool is_stamped(int fd) {
+  for (const int option : {SO_TIMESTAMP_OLD, SO_TIMESTAMPNS_OLD, SO_TIMESTAMPING_OLD,
+                           SO_TIMESTAMP_NEW, SO_TIMESTAMPNS_NEW, SO_TIMESTAMPING_NEW}) {
+    int value = 0;
+    socklen_t length = sizeof value;
+    if (base::kernel_call(SYS_getsockopt, fd, SOL_SOCKET, option, &value, &length) == 0 &&
+        value != 0)
+      return true;
+  }
+  return false;
+}
+
 Verdict before_connect(int fd, const sockaddr* to, socklen_t length, Wish wish) {
   const auto server = read_address(to, length);
   if (!server) return plain(kNotIp);
   const Decision d = decide(Role::kClient, *server, wish);
-  if (d.action == Action::kOff) {
+  const bool is_off = d.action == Action::kOff;
+  if (is_off || is_stamped_here(fd)) {
     forget_client(fd);
-    return plain(kOff);
+    return plain(is_off ? kOff : kTimeStamps);
   }
   const Listening listening = find_listening(fd, *server, Talk::kStream);
   return d.action == Action::kRequire ? require(fd, *server, listening, d.wants_crc)
@@ -183,6 +211,11 @@ bool register_listener(int fd, Wish wish, Opened opened) {
                           ? !the_policy().is_active || the_policy().rules.is_off_for_some(*bound)
                           : wish == Wish::kOff;
   if (is_off) return true;
+  // Also by whoever has handed it on.
+  if (wish == Wish::kNone && !the_policy().rules.can_require() && is_stamped(fd)) {
+    is_any_stamped.store(true, std::memory_order_relaxed);
+    return true;
+  }
   const bool wants_crc = decide(Role::kServer, *bound, wish).wants_crc;
   if (opened == Opened::kElsewhere)
     adopt_listener(fd, wants_crc);
@@ -219,14 +252,16 @@ Verdict after_accept(int listener, int fd, Wish wish) {
   const auto local = local_address(fd);
   if (!local) return plain(kNotIp);
   const Decision d = decide(Role::kServer, *local, wish);
+  const bool is_off = d.action == Action::kOff;
+  const char* why_plain = is_off ? kOff : is_stamped_here(fd) ? kTimeStamps : nullptr;
   // Clients were told of a published listener that it is in DDPMODE, whatever is wished now.
-  if (d.action == Action::kOff && !is_listener_published(listener)) return plain(kOff);
+  if (why_plain != nullptr && !is_listener_published(listener)) return plain(why_plain);
   const Client client = find_client(fd);
   const bool is_required = d.action == Action::kRequire;
   if (client == Client::kPublished) return {Mode::kProved, d.wants_crc, kProvedClient, is_required};
   if (client == Client::kAwaiting)
     return {Mode::kRequired, d.wants_crc, kAwaitingClient, is_required};
-  return judge_unproved(listener, client, d);
+  return why_plain != nullptr ? plain(why_plain) : judge_unproved(listener, client, d);
 }
 
 }  // namespace ddpsock::shim

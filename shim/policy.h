@@ -41,6 +41,13 @@ struct Verdict {
 // after start; when false the wrappers touch nothing until a program uses SOL_DDP itself.
 bool is_policy_active();
 
+// The program is about to ask for time stamps on a TCP socket that is not connected and has `wish`.
+// Only the kernel gives them: what it connects to or accepts is plain from then on, while they are
+// asked for. False: it may have to be in DDPMODE, and the option is to be refused.
+bool permits_time_stamps(Wish wish);
+// Are they asked for on `fd`, or were they on the listener that it was accepted from?
+bool is_stamped(int fd);
+
 // Before connect(2) on `fd`, a TCP socket that is neither connecting nor connected. If the verdict
 // is DDPMODE on this host, the registry says so already. Each attempt to connect must ask anew.
 Verdict before_connect(int fd, const sockaddr* to, socklen_t length, Wish wish);

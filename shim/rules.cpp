@@ -63,6 +63,11 @@ bool RuleSet::can_choose() const {
   return chooses(default_) || std::ranges::any_of(std::span(rules_).first(count_), chooses);
 }
 
+bool RuleSet::can_require() const {
+  const auto requires_it = [](const Rule& r) { return r.action == Action::kRequire; };
+  return requires_it(default_) || std::ranges::any_of(std::span(rules_).first(count_), requires_it);
+}
+
 bool is_named_by(const Program& program, std::string_view glob) {
   const bool is_path = glob.find('/') != glob.npos;
   for (std::string_view name : {program.started_as, program.binary}) {

@@ -66,8 +66,10 @@ class RuleSet {
   // such address keeps the whole listener out.
   bool is_off_for_some(const Address& bound) const;
 
-  // Is there a rule, or a default, that could choose a socket?
+  // Is there a rule, or a default, that could choose a socket, or that could require DDPMODE of
+  // one?
   bool can_choose() const;
+  bool can_require() const;
 
   bool has_room() const { return count_ < kMaxRules; }
   // REQUIRES: has_room().

@@ -176,6 +176,12 @@ namespace shim {
 bool is_policy_active() {
   return test::policy.is_active;
 }
+bool permits_time_stamps(Wish wish) {
+  return wish != Wish::kStream;
+}
+bool is_stamped(int) {
+  return false;
+}
 Verdict before_connect(int, const sockaddr*, socklen_t, Wish wish) {
   ++test::policy.asked;
   return {.mode = wish == Wish::kStream ? Mode::kRequired : test::policy.connect.load(),

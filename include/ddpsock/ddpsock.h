@@ -23,10 +23,10 @@ extern "C" {
  * DDP_MODE (struct ddp_mode or plain int; get returns int): puts a socket in DDPMODE.
  *   unconnected: decides for the connection to be made; listening: for those to be accepted;
  *   connected: upgrades it; both sides must be quiescent and one must be the initiator.
- *   Errors: EINVAL (unknown mode or role), EOPNOTSUPP (not a TCP socket), EALREADY (is in DDPMODE
- *   already), EISCONN (DDP_MODE_OFF on a connection in DDPMODE), EDESTADDRREQ (connected, role
- *   auto, and it is not known which side connected), ENOMEM, EMFILE (message mode: no memory or
- *   descriptors for it).
+ *   Errors: EINVAL (unknown mode or role), EOPNOTSUPP (not a TCP socket, or one that is asked for
+ *   time stamps: SO_TIMESTAMP and its like), EALREADY (is in DDPMODE already), EISCONN
+ *   (DDP_MODE_OFF on a connection in DDPMODE), EDESTADDRREQ (connected, role auto, and it is not
+ *   known which side connected), ENOMEM, EMFILE (message mode: no memory or descriptors for it).
  *   On an upgraded socket whose peer sends something that is not MPA, calls fail with EPROTO and
  *   the bytes stay in the socket: DDP_MODE_OFF then gives it back as plain TCP.
  */

@@ -324,6 +324,75 @@ TEST_F(Leaving, TimeStampsAreGivenOrRefused) {
   }
 }
 
+bool is_stream(int fd) {
+  ddp_status status{};
+  socklen_t length = sizeof status;
+  return getsockopt(fd, SOL_DDP, DDP_STATUS, &status, &length) == 0 &&
+         status.mode == DDP_MODE_STREAM;
+}
+
+struct Asker {
+  enum class When : uint8_t { kNever, kBeforeListen, kBeforeAccept, kBeforeConnect } when;
+  int option = SO_TIMESTAMP;
+};
+
+// Both ends as the program's rules want them, in every column.
+Pair pair_with_time_stamps(const Asker& asker, bool& is_refused) {
+  is_refused = false;
+  const auto ask = [&](const Fd& fd, Asker::When now) {
+    const int on = 1;
+    if (asker.when != now || setsockopt(fd.get(), SOL_SOCKET, asker.option, &on, sizeof on) == 0)
+      return;
+    EXPECT_EQ(errno, ENOPROTOOPT);
+    is_refused = true;
+  };
+  Fd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* where = reinterpret_cast<sockaddr*>(&address);
+  socklen_t length = sizeof address;
+  EXPECT_EQ(bind(listener.get(), where, length), 0);
+  EXPECT_EQ(getsockname(listener.get(), where, &length), 0);
+  ask(listener, Asker::When::kBeforeListen);
+  EXPECT_EQ(listen(listener.get(), 1), 0);
+  ask(listener, Asker::When::kBeforeAccept);
+  Pair pair{Fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), Fd()};
+  ask(pair.client, Asker::When::kBeforeConnect);
+  EXPECT_EQ(connect(pair.client.get(), where, length), 0) << strerror(errno);
+  pair.server = Fd(accept(listener.get(), nullptr, nullptr));
+  return pair;
+}
+
+// The same for what is asked for before there is a connection. The rules of two columns only prefer
+// DDPMODE.
+TEST_F(Leaving, TimeStampsAskedForBeforeAreGivenOrRefused) {
+  using enum Asker::When;
+  bool is_refused;
+  Pair without = pair_with_time_stamps({kNever}, is_refused);
+  expect_alive(without.client.get(), without.server.get());
+  const bool would_be_streams = is_stream(without.client.get());
+  EXPECT_EQ(would_be_streams, column() != Column::kNative && column() != Column::kOff);
+  for (const Asker& asker : {Asker{kBeforeListen},
+                             {kBeforeAccept},
+                             {kBeforeConnect},
+                             {kBeforeListen, SO_TIMESTAMPNS},
+                             {kBeforeConnect, SO_TIMESTAMPNS},
+                             {kBeforeConnect, SO_TIMESTAMP_NEW}}) {
+    SCOPED_TRACE(testing::Message() << int(asker.when) << " " << asker.option);
+    Pair pair = pair_with_time_stamps(asker, is_refused);
+    const int client = pair.client.get(), server = pair.server.get();
+    expect_alive(client, server);
+    EXPECT_EQ(is_refused, is_in_ddp_mode()) << "only a rule that requires DDPMODE is a reason";
+    EXPECT_EQ(is_stream(client), is_refused);
+    EXPECT_EQ(is_stream(server), is_refused);
+    const bool is_client = asker.when == kBeforeConnect;
+    while (!is_refused &&
+           !comes_with_a_time_stamp(is_client ? server : client, is_client ? client : server)) {
+    }
+  }
+}
+
 // `cat` without the library in its environment, as an inetd would start it.
 pid_t start_plain_cat(int fd, bool by_vfork) {
   static char name[] = "cat";
