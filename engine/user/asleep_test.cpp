@@ -131,5 +131,65 @@ TEST_P(Forked, TakesNothingInMemory) {
   receive_beside_a_child(a, b);
 }
 
+// Who sleeps dies after that: the record still says that all is in order, and a relative goes on.
+class ForkedRelative : public testing::TestWithParam<int> {
+ protected:
+  static ssize_t fork_and_die(int fd, void* to, size_t n, int flags) {
+    if ((flags & MSG_DONTWAIT) != 0) return ::recv(fd, to, n, flags);
+    const pid_t child = fork();
+    if (child != 0) {
+      int status = 0;
+      waitpid(child, &status, 0);
+      kill(getpid(), WIFEXITED(status) && WEXITSTATUS(status) == 0 ? SIGKILL : SIGTERM);
+    }
+    errno = EINTR;
+    return -1;
+  }
+  static void die_in_recv(End& end) {
+    const pid_t sleeper = fork();
+    if (sleeper == 0) {
+      base::sys.recv = fork_and_die;
+      uint8_t x[2];
+      _exit(end.recv(x, sizeof x, GetParam()).error == EINTR ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(sleeper, &status, 0);
+    ASSERT_TRUE(WIFSIGNALED(status));
+    ASSERT_EQ(WTERMSIG(status), SIGKILL) << "the copy returns with EINTR";
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Calls, ForkedRelative, testing::Values(0, MSG_PEEK, MSG_WAITALL));
+
+TEST_P(ForkedRelative, LeavesTheSleepOnTheWire) {
+  TcpPair tcp;
+  End a{tcp.client, Role::kInitiator}, b{tcp.server, Role::kResponder};
+  ASSERT_EQ(a.send(pattern(5)).count, 5);
+  ASSERT_EQ(b.recv(5), pattern(5));
+  die_in_recv(b);
+  EXPECT_EQ(a.send(pattern(5)).count, 5);
+  EXPECT_EQ(b.recv(5), pattern(5));
+}
+
+TEST_P(ForkedRelative, LeavesTheSleepInMemory) {
+  TcpPair tcp;
+  MemoryEnd a{tcp.client, Role::kInitiator}, b{tcp.server, Role::kResponder};
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(a.send(pattern(5)).count, 5);
+    ASSERT_EQ(b.recv(5), pattern(5));
+  }
+  ASSERT_STREQ(b.s->status().engine, "shm");
+  die_in_recv(b);
+  EXPECT_EQ(a.send(pattern(5)).count, 5);
+  EXPECT_EQ(b.recv(5), pattern(5));
+}
+
+TEST_P(ForkedRelative, LeavesTheSleepBeforeTheFirstFrame) {
+  TcpPair tcp;
+  End a{tcp.client, Role::kInitiator}, b{tcp.server, Role::kResponder};
+  die_in_recv(b);
+  EXPECT_EQ(a.send(pattern(5)).count, 5);
+  EXPECT_EQ(b.recv(5), pattern(5));
+}
+
 }  // namespace
 }  // namespace ddpsock::engine

@@ -18,6 +18,7 @@
 #include "engine/user/kernel_socket.h"
 #include "engine/user/memory_receiver.h"
 #include "engine/user/octets.h"
+#include "engine/user/sleep.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -180,14 +181,9 @@ bool UserStream::MemoryReceiver::sleep(int flags) {
     return on_end(-1);
   }
   // The process may be killed in its sleep: what the record says is then what is so.
-  rx_.is_asleep = true;
   if (flags == 0) ++base::effort.waits;
-  const ssize_t n = base::sys.recv(fd, &octet, 1, flags | MSG_PEEK);
-  if (fd_.is_copy()) [[unlikely]] {
-    error_ = EINTR;
-    return false;
-  }
-  rx_.is_asleep = false;
+  const ssize_t n =
+      sleep_in(rx_.is_asleep, [&] { return base::sys.recv(fd, &octet, 1, flags | MSG_PEEK); });
   if (flags == 0) fd_.note_sleep();
   if (n <= 0) return on_end(n);
   if (leave()) return false;
@@ -356,9 +352,7 @@ size_t UserStream::look_into_memory(IoCursor& cursor, bool is_truncating) {
 
 // A millisecond. False: a signal came. `fd` is -1 afterwards if it is another's by now.
 bool UserStream::rest_between_looks(int& fd) {
-  rx_.is_asleep = true;
-  const bool is_whole = base::sys.poll(nullptr, 0, 1) == 0;
-  rx_.is_asleep = false;
+  const bool is_whole = sleep_in(rx_.is_asleep, [] { return base::sys.poll(nullptr, 0, 1); }) == 0;
   fd = still(fd);
   return is_whole;
 }
@@ -397,10 +391,9 @@ Io UserStream::peek_in_memory(int fd, std::span<const iovec> to, int flags) {
       return Io::fail(e);
     }
     uint8_t byte;
-    rx_.is_asleep = true;
-    const ssize_t n = base::sys.recv(fd, &byte, 1, MSG_PEEK | waiting);
+    const ssize_t n =
+        sleep_in(rx_.is_asleep, [&] { return base::sys.recv(fd, &byte, 1, MSG_PEEK | waiting); });
     const int error = n < 0 ? judge_error(errno) : 0;
-    rx_.is_asleep = false;
     fd = still(fd);
     if (lane->size() > 0) {
       keep_error(error);  // the kernel says it once

@@ -22,6 +22,7 @@
 #include "engine/user/lanes.h"
 #include "engine/user/octets.h"
 #include "engine/user/sender.h"
+#include "engine/user/sleep.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -211,15 +212,14 @@ class UserStream::MemorySender {
     ++base::effort.system_calls;
     ++base::effort.waits;
     // What is published is counted: who dies here leaves all as it should be.
-    s_.tx_.is_asleep = true;
-    const bool is_interrupted =
-        base::kernel_call(SYS_futex, &futex, FUTEX_WAIT, wanted, &ts, nullptr, 0) != 0 &&
-        errno == EINTR;
+    const ssize_t woken = sleep_in(s_.tx_.is_asleep, [&] {
+      return base::kernel_call(SYS_futex, &futex, FUTEX_WAIT, wanted, &ts, nullptr, 0);
+    });
+    const bool is_interrupted = woken != 0 && errno == EINTR;
     if (fd_.is_copy()) [[unlikely]] {
       error_ = EINTR;
       return;
     }
-    s_.tx_.is_asleep = false;
     fd_.note_slice();
     if (is_interrupted && !(sent_ == 0 && deadline == kNever && do_handlers_restart()))
       error_ = EINTR;

@@ -13,6 +13,7 @@
 #include "engine/user/hold.h"
 #include "engine/user/kernel_socket.h"
 #include "engine/user/patience.h"
+#include "engine/user/sleep.h"
 #include "engine/user/user_stream.h"
 
 namespace ddpsock::engine {
@@ -282,18 +283,17 @@ int UserStream::await_more(int& fd, int flags, Patience& patience, bool has_part
   if (may_wait) until = patience.before_read(has_part && rx_.held == 0);
   if (until && base::now() >= *until) return EAGAIN;
   int error = 0;
-  rx_.is_asleep = true;
   if (until && rx_.held == 0) {
-    error = wait_ready(fd, POLLIN, *until);
+    error = sleep_until_ready(rx_.is_asleep, fd, POLLIN, *until);
   } else {
     uint8_t look[2];
     ++base::effort.waits;
+    const int how = MSG_PEEK | MSG_WAITALL | (flags & MSG_DONTWAIT);
     const ssize_t seen =
-        base::sys.recv(fd, look, 1 + rx_.held, MSG_PEEK | MSG_WAITALL | (flags & MSG_DONTWAIT));
+        sleep_in(rx_.is_asleep, [&] { return base::sys.recv(fd, look, 1 + rx_.held, how); });
     if (seen < 0) error = errno;
     if (seen > 0 && seen <= static_cast<ssize_t>(rx_.held)) error = kEndOfStream;
   }
-  rx_.is_asleep = false;
   if (may_wait && (fd = still(fd)) < 0) return EBADF;
   return error;
 }

@@ -13,6 +13,7 @@
 #include "engine/user/lanes.h"
 #include "engine/user/patience.h"
 #include "engine/user/receiver.h"
+#include "engine/user/sleep.h"
 
 namespace ddpsock::engine {
 
@@ -203,16 +204,14 @@ int UserStream::Scan::swallow() {
 int UserStream::Scan::wait_for_more(size_t queued, Time deadline) {
   if (queued + 1 > capacity_) return ENODATA;
   if (deadline != kNever && base::now() >= deadline) return EAGAIN;
-  s_.rx_.is_asleep = true;
+  SleepMark& mark = s_.rx_.is_asleep;
   if (deadline != kNever && queued == 0) {
-    const int e = wait_ready(fd_, POLLIN, deadline);
-    s_.rx_.is_asleep = false;
+    const int e = sleep_until_ready(mark, fd_, POLLIN, deadline);
     fd_.note_sleep();
     return e;
   }
-  const ssize_t n = base::sys.recv(fd_, data_, queued + 1, MSG_PEEK | MSG_WAITALL);
-  if (fd_.is_copy()) return EINTR;
-  s_.rx_.is_asleep = false;
+  const ssize_t n = sleep_in(
+      mark, [&] { return base::sys.recv(fd_, data_, queued + 1, MSG_PEEK | MSG_WAITALL); });
   fd_.note_sleep();
   if (n < 0) return errno;
   return static_cast<size_t>(n) > queued ? 0 : ENODATA;

@@ -18,6 +18,7 @@
 #include "engine/user/kernel_socket.h"
 #include "engine/user/patience.h"
 #include "engine/user/sender.h"
+#include "engine/user/sleep.h"
 #include "engine/user/user_stream.h"
 #include "stream/hello.h"
 
@@ -199,9 +200,9 @@ int UserStream::send_start_frame(int fd, int flags, Frame kind) {
 
 // A look that may sleep, and changes nothing if the process is killed in it.
 ssize_t UserStream::look_at_start(int& fd, MutBytes out, int flags) {
-  rx_.is_asleep = true;
-  const ssize_t n = base::sys.recv(fd, out.data(), out.size(), (flags & MSG_DONTWAIT) | MSG_PEEK);
-  rx_.is_asleep = false;
+  const int look = (flags & MSG_DONTWAIT) | MSG_PEEK;
+  const ssize_t n =
+      sleep_in(rx_.is_asleep, [&] { return base::sys.recv(fd, out.data(), out.size(), look); });
   if ((flags & MSG_DONTWAIT) == 0) fd = still(fd);
   return n;
 }

@@ -14,6 +14,7 @@
 #include "engine/user/hold.h"
 #include "engine/user/kernel_socket.h"
 #include "engine/user/patience.h"
+#include "engine/user/sleep.h"
 #include "engine/user/user_stream.h"
 
 namespace ddpsock::engine {
@@ -52,9 +53,7 @@ Io UserStream::send_turned(int number, std::span<const iovec> from, int flags) {
   msghdr m{};
   m.msg_iov = parts.data();
   m.msg_iovlen = cursor.slice(parts, size);
-  tx_.is_asleep = may_wait;
-  const ssize_t n = base::sys.sendmsg(fd, &m, flags);
-  tx_.is_asleep = false;
+  const ssize_t n = sleep_in(tx_.is_asleep, [&] { return base::sys.sendmsg(fd, &m, flags); });
   if (n < 0) return Io::fail(errno);
   r_.sent.bytes.add(static_cast<size_t>(n));
   return Io::ok(n);
@@ -67,9 +66,7 @@ int UserStream::await_again(int& fd, int flags, Patience& patience, bool has_par
   if ((flags & MSG_DONTWAIT) != 0) return 0;
   const std::optional<Time> until = patience.before_read(has_part);
   if (!until) return 0;
-  rx_.is_asleep = true;
-  const int e = wait_ready(fd, POLLIN, *until);
-  rx_.is_asleep = false;
+  const int e = sleep_until_ready(rx_.is_asleep, fd, POLLIN, *until);
   fd = still(fd);
   return fd < 0 ? EBADF : e;
 }
@@ -93,9 +90,7 @@ bool UserStream::pass_over_repeated(int& fd, int flags, Patience& patience, bool
     uint8_t waste[4096];
     ssize_t n = 1;
     if ((flags & MSG_DONTWAIT) == 0) {
-      rx_.is_asleep = true;
-      n = base::sys.recv(fd, waste, 1, MSG_PEEK);
-      rx_.is_asleep = false;
+      n = sleep_in(rx_.is_asleep, [&] { return base::sys.recv(fd, waste, 1, MSG_PEEK); });
       fd = still(fd);
     }
     if (n > 0) n = base::sys.recv(fd, waste, std::min<size_t>(skip, sizeof waste), MSG_DONTWAIT);
@@ -160,9 +155,7 @@ Io UserStream::recv_turned(int fd, IoCursor& to, int flags, size_t got, Patience
   msghdr m{};
   m.msg_iov = parts.data();
   m.msg_iovlen = IoCursor(to).slice(parts, size);
-  rx_.is_asleep = true;
-  const ssize_t n = base::sys.recvmsg(fd, &m, flags);
-  rx_.is_asleep = false;
+  const ssize_t n = sleep_in(rx_.is_asleep, [&] { return base::sys.recvmsg(fd, &m, flags); });
   if (n <= 0) return end_turned(got, n < 0 ? Io::fail(errno) : Io::ok(0));
   r_.received.bytes.add(static_cast<size_t>(n));
   return Io::ok(static_cast<ssize_t>(got) + n);
@@ -194,9 +187,7 @@ Io UserStream::peek_turned(int fd, std::span<const iovec> to, int flags) {
   msghdr m{};
   m.msg_iov = parts.data();
   m.msg_iovlen = cursor.slice(parts, size);
-  rx_.is_asleep = true;
-  const ssize_t n = base::sys.recvmsg(fd, &m, flags);
-  rx_.is_asleep = false;
+  const ssize_t n = sleep_in(rx_.is_asleep, [&] { return base::sys.recvmsg(fd, &m, flags); });
   if (n <= 0) return end_turned(seen, n < 0 ? Io::fail(errno) : Io::ok(0));
   return Io::ok(static_cast<ssize_t>(seen) + n);
 }

@@ -13,6 +13,7 @@
 #include "engine/user/hold.h"
 #include "engine/user/kernel_socket.h"
 #include "engine/user/sender.h"
+#include "engine/user/sleep.h"
 #include "engine/user/user_stream.h"
 
 namespace ddpsock::engine {
@@ -137,11 +138,9 @@ void UserStream::Sender::send_burst(size_t allowed) {
 int UserStream::await_room(Descriptor& fd, std::optional<Time>& deadline, bool has_sent) {
   if (!deadline) deadline = deadline_of(fd, SO_SNDTIMEO);
   // Nothing is begun: who dies here, or jumps away, leaves all as it should be.
-  tx_.is_asleep = true;
-  const int e = wait_ready(fd, POLLOUT, *deadline);
+  const int e = sleep_until_ready(tx_.is_asleep, fd, POLLOUT, *deadline);
   if (fd.is_copy()) [[unlikely]]
     return EINTR;
-  tx_.is_asleep = false;
   fd.note_sleep();
   if (fd < 0) return EBADF;
   // poll() is never restarted; TCP's send is, if nothing was sent and it has no timeout.
