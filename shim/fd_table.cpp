@@ -206,6 +206,14 @@ void drop_fd_range(unsigned first, unsigned last) {
   for (unsigned fd = first; fd < end && fd <= last; ++fd) drop_fd(static_cast<int>(fd));
 }
 
+int number_of(const Socket& socket, int fd) {
+  if (socket_at(fd) == &socket) return fd;
+  const int end = fds_end();
+  for (int other = 0; other < end; ++other)
+    if (socket_at(other) == &socket) return other;
+  return -1;
+}
+
 int fds_end() {
   return static_cast<int>(slots_end.load(std::memory_order_acquire));
 }

@@ -91,6 +91,9 @@ inline void drop_stale_fd(int fd) {
   if (is_ours(fd)) forget_stale_fd(fd);
 }
 
+// A descriptor that `socket` is entered by, `fd` if it is that; -1: none is left.
+int number_of(const Socket& socket, int fd);
+
 // One more than the highest descriptor that was ever entered.
 int fds_end();
 

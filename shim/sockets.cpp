@@ -147,7 +147,7 @@ bool accept_in_message_mode(message::Connection& listener, int fd, EngineChoice 
   return false;
 }
 
-// `use` is of the socket that accepted; of its number, -1 if that may be another's by now.
+// `use` is of the socket that accepted; `listener` a number of it, -1 if it has none any more.
 int accepted_by_policy(const SocketUse& use, int listener, int fd, bool is_nonblocking) {
   const int saved_errno = errno;
   Wish wish = Wish::kNone;
@@ -195,13 +195,13 @@ void know_listener(int listener) {
 
 // `use` was taken before the kernel's accept: the number may be another listener's since.
 int accepted(const SocketUse& use, int listener, int fd, bool is_nonblocking, bool is_of_interest) {
-  const bool is_still = !use || socket_at(listener) == &*use;
-  if (is_of_interest && is_still) know_listener(listener);
+  if (use) listener = number_of(*use, listener);
+  if (is_of_interest && listener >= 0) know_listener(listener);
   if (fd < 0) return fd;
   set_origin(fd, Origin::kAccepted);
   drop_stale_fd(fd);
   if (!is_of_interest) return fd;
-  if (use) return accepted_by_policy(use, is_still ? listener : -1, fd, is_nonblocking);
+  if (use) return accepted_by_policy(use, listener, fd, is_nonblocking);
   return accepted_by_policy(SocketUse(listener), listener, fd, is_nonblocking);
 }
 

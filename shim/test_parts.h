@@ -34,6 +34,7 @@ struct Policy {
   std::atomic<Mode> connect, established, accept;
   std::atomic<int> asked, listeners;  // before_connect calls; registered now
   std::atomic<int> late_listeners;    // registered when clients could see them
+  std::atomic<int> last_listener;     // by which after_accept was asked
 };
 extern Policy policy;
 

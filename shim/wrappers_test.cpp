@@ -153,6 +153,28 @@ TEST_F(Wrappers, WhatAListenerAcceptedIsJudgedByThatListener) {
   close(other);
 }
 
+// Another thread closes the number while accept returns; the listener lives on by another.
+TEST_F(Wrappers, WhatAListenerAcceptedIsJudgedByItsOtherNumber) {
+  static int number;
+  number = listener;
+  policy.is_active = true;
+  ASSERT_EQ(listen(listener, 5), 0);
+  const int other = dup(listener);
+  client = socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_EQ(connect(client, where(), sizeof(address)), 0);
+  static const auto accept_of_libc = real.accept;
+  real.accept = [](int fd, sockaddr* from, socklen_t* length) {
+    const int accepted = accept_of_libc(fd, from, length);
+    close(number);
+    return accepted;
+  };
+  served = accept(listener, nullptr, nullptr);
+  real.accept = accept_of_libc;
+  ASSERT_GE(served, 0);
+  EXPECT_EQ(policy.last_listener, other);
+  listener = other;
+}
+
 TEST_F(Wrappers, AnAcceptThatFailsLeavesTheKernelsErrno) {
   policy.is_active = true;
   // One that is known, and one that accept finds.
