@@ -19,6 +19,7 @@ namespace ddpsock::shim {
 namespace {
 
 constexpr uint32_t kReadable = EPOLLIN | EPOLLRDNORM;
+constexpr uint32_t kWritable = EPOLLOUT | EPOLLWRNORM;
 // With these a recv() returns at once; and to look for a whole FPDU would take the error away.
 constexpr uint32_t kEnded = EPOLLERR | EPOLLHUP;
 
@@ -31,15 +32,22 @@ int created(int set) {
   return set;
 }
 
+// What of the kernel's report about a watch is not so.
+uint32_t untrue_of(const Watched& watched, uint32_t reported) {
+  const uint32_t judged = watched.may_withdraw && (reported & kEnded) == 0 ? reported : 0;
+  uint32_t untrue = 0;
+  if (!is_report_true(watched.fd, (judged & kReadable) != 0)) untrue |= kReadable;
+  if ((judged & kWritable) != 0 && !is_room_report_true(watched.fd)) untrue |= kWritable;
+  return untrue;
+}
+
 // Corrects the reports in place and closes the gaps; returns how many are left.
 int keep_true(int set, epoll_event* events, int count) {
   int kept = 0;
   for (int i = 0; i < count; ++i) {
     if (const Watched watched = find_watch(set, events[i].data); watched.fd >= 0) {
-      const bool is_readable = watched.may_withdraw && (events[i].events & kReadable) != 0 &&
-                               (events[i].events & kEnded) == 0;
-      if (!is_report_true(watched.fd, is_readable) && may_withdraw_from(set, events[i].data))
-        events[i].events &= ~kReadable;
+      const uint32_t untrue = untrue_of(watched, events[i].events);
+      if (untrue != 0 && may_withdraw_from(set, events[i].data)) events[i].events &= ~untrue;
       // A connection that is complete now, or a socket made non-blocking since.
       if (!needs_watch(watched.fd, watched.may_withdraw)) forget_watch(set, watched.fd);
     }
@@ -185,7 +193,7 @@ int wait_on(int set, epoll_event* events, int room, const PollDeadline& deadline
 
 // An edge that is swallowed would not come again.
 bool may_withdraw(uint32_t events) {
-  return (events & kReadable) != 0 && (events & (EPOLLET | EPOLLONESHOT)) == 0;
+  return (events & (kReadable | kWritable)) != 0 && (events & (EPOLLET | EPOLLONESHOT)) == 0;
 }
 
 bool is_kernels_alone() {

@@ -5,7 +5,7 @@
 //   because
 //     the recv() that follows would block. A non-blocking program just gets EAGAIN;
 //   - nor is it called writable while the memory shared with the peer is as good as full, because
-//     the send() that follows would block (in sets of epoll it may be);
+//     the send() that follows would block;
 //   - no stream is called readable for a bell that came after the bytes it was rung for were taken.
 //     (epoll: memory_watch.h. In sets that it does not serve a program just gets EAGAIN.)
 #ifndef DDPSOCK_SHIM_READINESS_H_
@@ -22,8 +22,8 @@ namespace ddpsock::shim {
 // for.
 bool needs_correction(int fd, bool is_for_reading);
 
-// The same about a watch of an epoll set, for as long as that lasts. `may_withdraw`: it asks for
-// readability, and what is withdrawn would be reported again.
+// The same about a watch of an epoll set, for as long as that lasts. `may_withdraw`: what is
+// withdrawn would be reported again.
 bool needs_watch(int fd, bool may_withdraw);
 
 // Could bells make the kernel call `fd` readable?

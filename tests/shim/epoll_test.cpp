@@ -231,6 +231,32 @@ TEST_F(Epoll, NestedSets) {
   EXPECT_EQ(epoll_wait(outer.get(), &event, 1, 0), 0);
 }
 
+class EpollForWriting : public Epoll, public testing::WithParamInterface<uint32_t> {};
+
+TEST_P(EpollForWriting, ThenABlockingSendNeverWaitsForGood) {
+  add(client_, GetParam());
+  for (int i = 0; i < 3; ++i) expect_alive(client_, server_);
+  const std::string piece = pattern(16'384);
+  set_timeout(client_, SO_SNDTIMEO, 3000);
+  size_t pieces = 0;
+  for (; wait(0) == EPOLLOUT; ++pieces) {
+    ASSERT_LT(pieces, 10'000u);
+    ASSERT_EQ(send(client_, piece.data(), piece.size(), 0), ssize_t(piece.size()));
+  }
+  std::jthread reader([&, pieces] {
+    for (size_t i = 0; i < pieces; ++i)
+      ASSERT_TRUE(is_same(recv_exactly(server_, piece.size()), piece));
+  });
+  EXPECT_GT(pieces, 0u);
+  EXPECT_EQ(wait(), uint32_t{EPOLLOUT});
+  reader.join();
+  send_all(client_, piece);
+  EXPECT_TRUE(is_same(recv_exactly(server_, piece.size()), piece));
+}
+
+INSTANTIATE_TEST_SUITE_P(Events, EpollForWriting,
+                         testing::Values(EPOLLOUT, EPOLLIN | EPOLLOUT, EPOLLOUT | EPOLLRDHUP));
+
 TEST_F(Epoll, BadArguments) {
   epoll_event event{};
   EXPECT_EQ(epoll_wait(epoll_.get(), &event, 0, 0), -1);
