@@ -144,6 +144,10 @@ bool Segment::stay_on_wire() {
   return false;
 }
 
+bool Segment::stays_on_wire() const {
+  return (phase() & kStays) != 0;
+}
+
 void Segment::unmap() {
   munmap(this, kSegmentSize);
 }

@@ -78,6 +78,7 @@ class Segment {
   void end_fpdus(End end);
   // The stream will never move, whatever is being sent. False: it has.
   [[nodiscard]] bool stay_on_wire();
+  bool stays_on_wire() const;
 
   // The mapping of this process goes; what other processes map stays.
   void unmap();

@@ -183,12 +183,19 @@ void UserStream::leave_as_writer(int fd) {
   OutLane lane(*this);
   lane->close();
   lane->leave();
-  m.sending = Way::kWireAgain;
   m.is_filled = false;
   set_int_option(fd, TCP_NOTSENT_LOWAT, m.unsent_limit);
-  if (!m.had_nodelay) set_int_option(fd, TCP_NODELAY, 0);
-  if (m.had_cork) set_int_option(fd, TCP_CORK, 1);
+  send_fpdus_for_good(fd);
+}
+
+// REQUIRES: the send lease.
+void UserStream::send_fpdus_for_good(int fd) {
+  Memory& m = r_.memory;
+  m.sending = Way::kWireAgain;
+  if (is_joined() && !m.had_nodelay) set_int_option(fd, TCP_NODELAY, 0);
+  if (is_joined() && m.had_cork) set_int_option(fd, TCP_CORK, 1);
   m.state.store(left_state(), std::memory_order_release);
+  drop_descriptor();
 }
 
 // REQUIRES: the send lease. 0, or the errno value for a call that has FPDUs to send.
@@ -202,12 +209,10 @@ int UserStream::send_on_wire_again(int fd) {
 // lease, and is not in the middle of something.
 bool UserStream::close_lanes(int fd, bool is_sender) {
   Memory& m = r_.memory;
+  auto state = m.state.load();
+  while (state == MemoryState::kInvited || state == MemoryState::kUnasked)
+    if (m.state.compare_exchange_weak(state, left_state())) return false;
   shm::Segment* segment = segment_.load(std::memory_order_acquire);
-  const auto state = m.state.load(std::memory_order_acquire);
-  if (state == MemoryState::kInvited || state == MemoryState::kUnasked) {
-    m.state = left_state();
-    return false;
-  }
   if (segment == nullptr || (state != MemoryState::kJoined && state != MemoryState::kOffered))
     return m.sending == Way::kMemory ||
            (segment != nullptr && segment->has_moved() && m.receiving != Way::kWireAgain);
@@ -217,16 +222,17 @@ bool UserStream::close_lanes(int fd, bool is_sender) {
   if (has_moved) {
     close_both_lanes(*segment);
     wake_peers_writer();
-    // One that is at work finds its lane closed and does this itself: also a call of this thread's
-    // that a signal handler has interrupted, for it may have counted octets that it has not sent.
-    Hold hold(*this, tx_.lease);
-    const auto outcome = hold.attempt_over_the_dead();
-    const bool is_mine =
-        outcome == base::Lease::Outcome::kAcquired ||
-        (outcome == base::Lease::Outcome::kHeldByMe && (is_sender || tx_.is_asleep)) ||
-        (outcome == base::Lease::Outcome::kInherited && hold.inherit(fd) == 0);
-    if (is_mine && m.sending != Way::kWireAgain) leave_as_writer(fd);
   }
+  // One that is at work finds its lane closed and does this itself: also a call of this thread's
+  // that a signal handler has interrupted, for it may have counted octets that it has not sent.
+  Hold hold(*this, tx_.lease);
+  const auto outcome = hold.attempt_over_the_dead();
+  const bool is_mine =
+      outcome == base::Lease::Outcome::kAcquired ||
+      (outcome == base::Lease::Outcome::kHeldByMe && (is_sender || tx_.is_asleep)) ||
+      (outcome == base::Lease::Outcome::kInherited && hold.inherit(fd) == 0);
+  if (is_mine && m.sending != Way::kWireAgain)
+    has_moved ? leave_as_writer(fd) : send_fpdus_for_good(fd);
   return true;
 }
 

@@ -71,18 +71,19 @@ void UserStream::offer_memory(stream::Hello& hello) {
     return;
   }
   segment_.store(made->segment, std::memory_order_release);
-  if (!arena_.is_sole_holder(&r_)) {
-    segment_.store(nullptr, std::memory_order_release);
-    made->segment->unmap();
-    m.state = MemoryState::kShared;
-    return;
-  }
   m.end = shm::End::kConnected;
   m.offer = {static_cast<uint32_t>(getpid()), static_cast<uint32_t>(made->fd.get()), made->secret};
+  const bool is_sole = arena_.is_sole_holder(&r_);
+  auto unasked = MemoryState::kUnasked;
+  if (!is_sole || !m.state.compare_exchange_strong(unasked, MemoryState::kOffered)) {
+    segment_.store(nullptr, std::memory_order_release);
+    made->segment->unmap();
+    if (!is_sole) m.state = MemoryState::kShared;
+    return;
+  }
   memfd_file_ = shm::file_of(made->fd.get());
   memfd_ = std::move(made->fd);
   hello.memory = stream::MemoryOffer{m.offer.pid, m.offer.fd, m.offer.secret};
-  m.state = MemoryState::kOffered;
 }
 
 // REQUIRES: the receive lease.
@@ -95,7 +96,8 @@ void UserStream::note_invitation(const stream::Hello& hello) {
   }
   m.end = shm::End::kAccepted;
   m.offer = {hello.memory->pid, hello.memory->fd, hello.memory->secret};
-  m.state = MemoryState::kInvited;
+  auto unasked = MemoryState::kUnasked;
+  m.state.compare_exchange_strong(unasked, MemoryState::kInvited);
 }
 
 // REQUIRES: the receive lease, and that the start-up frame is read. The mapping is there before the
@@ -120,25 +122,25 @@ int UserStream::try_to_join(int fd) {
   segment_.store(*segment, std::memory_order_release);
   const bool is_sole = arena_.is_sole_holder(&r_);
   (*segment)->lane_from(m.end).writer.fpdus.store(tx_.msn, std::memory_order_relaxed);
-  if (is_sole && (*segment)->join()) {
+  const bool may_join = is_sole && on_joined(fd, MemoryState::kInvited);
+  if (may_join && (*segment)->join()) {
     InLane(*this)->note_fpdu(rx_.msn);
-    on_joined(fd);
     return 0;
   }
   segment_.store(nullptr, std::memory_order_release);
   (*segment)->unmap();
-  if (is_sole) {
+  if (may_join) {
     m.state = MemoryState::kBadOffer;
     return fail_lost(fd, "somebody else has joined the shared memory of this connection");
   }
-  if (is_last_attempt) m.state = MemoryState::kShared;
+  if (!is_sole && is_last_attempt) m.state = MemoryState::kShared;
   return 0;
 }
 
 // Has the peer joined what we offered? REQUIRES: the send lease.
 void UserStream::notice_joining(int fd) {
   const shm::Segment* segment = segment_.load(std::memory_order_acquire);
-  if (segment != nullptr && segment->is_joined()) on_joined(fd);
+  if (segment != nullptr && segment->is_joined()) on_joined(fd, MemoryState::kOffered);
 }
 
 // A program that only receives would keep the descriptor for good.
@@ -148,7 +150,7 @@ void UserStream::notice_joining_while_receiving(int fd) {
   const shm::Segment* segment = segment_.load(std::memory_order_acquire);
   if (segment == nullptr || !segment->is_joined()) return;
   Hold hold(*this, tx_.lease);
-  if (hold.try_take() && r_.memory.state == MemoryState::kOffered) on_joined(fd);
+  if (hold.try_take()) on_joined(fd, MemoryState::kOffered);
 }
 
 // The peer says that it will not join. Keeping the offer would cost a descriptor. The mapping stays
@@ -174,17 +176,20 @@ MemoryState UserStream::memory_state() const {
 }
 
 // Bells must not wait for one another (Nagle) or for more (cork); what the program has set comes
-// back if the stream leaves the memory.
-void UserStream::on_joined(int fd) {
+// back if the stream leaves the memory. False: it is not `before` any more, another thread has left
+// perhaps. REQUIRES: the send lease.
+bool UserStream::on_joined(int fd, MemoryState before) {
   Memory& m = r_.memory;
+  if (m.state.load(std::memory_order_relaxed) != before) return false;
   if (is_set_to_reset(fd)) note_linger(true);
   m.unsent_limit = int_option(fd, TCP_NOTSENT_LOWAT);
   m.had_nodelay = int_option(fd, TCP_NODELAY) != 0;
   m.had_cork = int_option(fd, TCP_CORK) != 0;
+  if (!m.state.compare_exchange_strong(before, MemoryState::kJoined)) return false;
   if (m.had_cork) set_int_option(fd, TCP_CORK, 0);
   if (!m.had_nodelay) set_int_option(fd, TCP_NODELAY, 1);
-  m.state.store(MemoryState::kJoined, std::memory_order_release);
   drop_descriptor();
+  return true;
 }
 
 void UserStream::drop_descriptor() {
@@ -220,7 +225,7 @@ bool UserStream::may_send_in_memory(int fd) {
 // REQUIRES: the send lease.
 void UserStream::begin_sending_in_memory(int fd) {
   Memory& m = r_.memory;
-  if (m.state.load(std::memory_order_relaxed) == MemoryState::kOffered) on_joined(fd);
+  on_joined(fd, MemoryState::kOffered);
   m.tx.must_ring = true;
   m.sending = Way::kMemory;
 }
@@ -229,6 +234,10 @@ void UserStream::begin_sending_in_memory(int fd) {
 Io UserStream::send_before_memory(int fd, std::span<const iovec> from, int flags) {
   shm::Segment* segment = segment_.load(std::memory_order_acquire);
   const Memory& m = r_.memory;
+  if (segment->stays_on_wire()) [[unlikely]] {
+    send_fpdus_for_good(fd);
+    return Sender(*this, fd, from, flags).run();
+  }
   if (may_send_in_memory(fd) || !segment->begin_fpdus(m.end)) {
     begin_sending_in_memory(fd);
     return send_in_memory(fd, from, flags);
@@ -256,6 +265,7 @@ bool UserStream::is_wire_near_memory() const {
   if (has_residue()) return true;
   const shm::Segment* segment = segment_.load(std::memory_order_relaxed);
   return segment != nullptr && r_.memory.receiving.load(std::memory_order_relaxed) == Way::kWire &&
+         !segment->stays_on_wire() &&
          (state == MemoryState::kJoined || state == MemoryState::kOffered || segment->has_moved());
 }
 

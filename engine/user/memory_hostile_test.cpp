@@ -104,6 +104,8 @@ class Attacker {
     lane_in().writer.fpdus.store(msn_);
     ASSERT_TRUE(segment_->move(segment_->phase()));
   }
+  bool stay_on_wire() { return segment_->stay_on_wire(); }
+  uint64_t phase_now() const { return segment_->phase(); }
   void ring() {
     lane_in().writer.octets.fetch_add(1);
     lane_in().writer.settled_octets.fetch_add(1);
@@ -306,6 +308,21 @@ TEST_F(HostilePeer, AnOfferThatSomebodyElseHasTakenEndsTheConnection) {
   EXPECT_NE(second.s->status().failure, nullptr);
   attacker.lane_in().writer.tail.store(7);
   EXPECT_EQ(b.recv(7).size(), 7u) << "the first is not disturbed";
+}
+
+// Nothing is said there of FPDUs any more.
+TEST_F(HostilePeer, AStreamThatStaysOnTheWireLeavesTheMemoryAlone) {
+  attacker.send_request();
+  attacker.send_chunk(1);
+  EXPECT_EQ(b.recv(1).size(), 1u);
+  ASSERT_TRUE(attacker.stay_on_wire());
+  EXPECT_EQ(b.send(pattern(10)).count, 10);
+  const uint64_t phase = attacker.phase_now();
+  EXPECT_EQ(b.send(pattern(10)).count, 10);
+  EXPECT_EQ(attacker.phase_now(), phase);
+  for (int i = 0; i < 2; ++i) attacker.send_chunk(1);
+  EXPECT_EQ(b.recv(1).size(), 1u);
+  EXPECT_EQ(b.recv(1).size(), 1u);
 }
 
 // What is kept of a ring is bounded by the ring, whatever is published while it is left.

@@ -648,6 +648,75 @@ TEST(MemoryStart, AnOfferTakesADescriptorUntilTheAnswer) {
   EXPECT_STREQ(a.s->status().engine, "shm");
 }
 
+TEST(MemoryStart, AnOfferLeftBeforeItsAnswerTakesNoDescriptor) {
+  TcpPair tcp;
+  MemoryEnd a(tcp.client, Role::kInitiator), b(tcp.server, Role::kResponder);
+  ASSERT_EQ(a.send(pattern(1)).count, 1);
+  EXPECT_EQ(memory_descriptors().count, 1);
+  a.s->leave_memory(a.fd);
+  EXPECT_EQ(memory_descriptors().count, 0);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(b.recv(1), pattern(1));
+    EXPECT_EQ(b.send(pattern(1)).count, 1);
+    EXPECT_EQ(a.recv(1), pattern(1));
+    EXPECT_EQ(a.send(pattern(1)).count, 1);
+  }
+  EXPECT_STREQ(a.s->status().engine, "user");
+  EXPECT_STREQ(b.s->status().engine, "user");
+}
+
+TEST(MemoryStart, LeftBeforeItHasMovedItGivesTheProgramsOptionsBack) {
+  for (const bool is_client : {true, false}) {
+    TcpPair tcp;
+    const int zero = 0;
+    for (const int fd : {tcp.client, tcp.server})
+      setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &zero, sizeof zero);
+    MemoryEnd a(tcp.client, Role::kInitiator), b(tcp.server, Role::kResponder);
+    ASSERT_EQ(a.send(pattern(1)).count, 1);
+    EXPECT_EQ(b.recv(1), pattern(1));
+    End& leaver = is_client ? a : b;
+    leaver.s->leave_memory(leaver.fd);
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(b.send(pattern(1)).count, 1);
+      EXPECT_EQ(a.recv(1), pattern(1));
+      EXPECT_EQ(a.send(pattern(1)).count, 1);
+      EXPECT_EQ(b.recv(1), pattern(1));
+    }
+    for (const End* end : {&a, &b}) {
+      int nodelay = -1;
+      socklen_t size = sizeof nodelay;
+      getsockopt(end->fd, IPPROTO_TCP, TCP_NODELAY, &nodelay, &size);
+      EXPECT_EQ(nodelay, 0);
+      EXPECT_STREQ(end->s->status().engine, "user");
+    }
+  }
+}
+
+TEST(MemoryStart, WhoLeavesWhileAnotherThreadJoinsHasLeft) {
+  TcpPair tcp;
+  MemoryEnd a(tcp.client, Role::kInitiator), b(tcp.server, Role::kResponder);
+  ASSERT_EQ(a.send(pattern(1)).count, 1);
+  static Stream* leaver;
+  leaver = b.s;
+  static const auto real = base::sys.getsockopt;
+  base::sys.getsockopt = [](int fd, int level, int name, void* value, socklen_t* size) {
+    if (level == SOL_SOCKET && name == SO_LINGER) {
+      base::sys.getsockopt = real;
+      std::thread([fd] { leaver->leave_memory(fd); }).join();
+    }
+    return ::getsockopt(fd, level, name, value, size);
+  };
+  EXPECT_EQ(b.recv(1), pattern(1));
+  base::sys.getsockopt = real;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(b.send(pattern(1)).count, 1);
+    EXPECT_EQ(a.recv(1), pattern(1));
+    EXPECT_EQ(a.send(pattern(1)).count, 1);
+    EXPECT_EQ(b.recv(1), pattern(1));
+  }
+  EXPECT_STREQ(b.s->status().engine, "user");
+}
+
 TEST(MemoryStart, TheDescriptorTheProgramClosedIsNotClosedAgain) {
   TcpPair tcp;
   MemoryEnd a(tcp.client, Role::kInitiator), b(tcp.server, Role::kResponder);

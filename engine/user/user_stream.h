@@ -202,7 +202,7 @@ class UserStream final : public Stream {
   void notice_joining_while_receiving(int fd);
   void withdraw_offer();
   MemoryState memory_state() const;
-  void on_joined(int fd);
+  bool on_joined(int fd, MemoryState before);
   void drop_memory(int fd, bool is_last);
   void drop_descriptor();
   bool is_joined() const {
@@ -257,6 +257,7 @@ class UserStream final : public Stream {
   void close_for_sending();
   bool is_reset_in_vain(size_t since) const;
   void leave_as_writer(int fd);
+  void send_fpdus_for_good(int fd);
   bool close_lanes(int fd, bool is_sender = false);
   void await_writer();
   bool has_left_a_sleeper();
