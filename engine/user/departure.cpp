@@ -46,33 +46,28 @@ PlainReturn UserStream::Departure::step() {
   return refuse(kNotAnswered);
 }
 
-void UserStream::Departure::add_undelivered(const uint8_t* p, size_t n) {
-  if (undelivered_size_ + n <= DDPSOCK_RAW_MAX_RETURNED)
-    std::memcpy(undelivered_ + undelivered_size_, p, n);
-  undelivered_size_ += n;
+void UserStream::Departure::add_undelivered(Bytes bytes) {
+  if (undelivered_size_ + bytes.size() <= DDPSOCK_RAW_MAX_RETURNED && !bytes.empty())
+    std::memcpy(undelivered_ + undelivered_size_, bytes.data(), bytes.size());
+  undelivered_size_ += bytes.size();
 }
 
 // In the order in which recv() would deliver.
 UserStream::Departure::Front UserStream::Departure::look() {
   uint8_t* const data = sight_.take(s_.arena_);
   if (data == nullptr) return Front::kUnfit;
-  size_t size = 0;
-  if (rx_.block != Arena::kNoBlock) {
-    const uint8_t* read = s_.arena_.block_data(rx_.block) + rx_.beg;
-    add_undelivered(read, rx_.left);
-    const uint32_t front = rx_.left > 0 ? rx_.left + rx_.skip : 0;
-    size = rx_.end - rx_.beg - front;
-    std::memcpy(data, read + front, size);
-  }
-  if (s_.has_residue() && !s_.is_at_residue()) return Front::kUnfit;
-  const size_t residue = rx_.residue_size;
-  for (size_t at = 0; at < residue;) {
-    const auto bytes = s_.residue_at(at, residue - at);
-    add_undelivered(bytes.data(), bytes.size());
+  if (s_.is_beyond_next()) s_.reach_beyond();
+  if (!inbox_.beyond.is_empty()) return Front::kUnfit;
+  for (size_t at = 0; at < inbox_.ready.size();) {
+    const Bytes bytes = inbox_.ready.at(s_.arena_, at, SIZE_MAX);
+    add_undelivered(bytes);
     at += bytes.size();
   }
-  buffered_ = size;
-  const size_t kept = (rx_.has_kept_byte ? 1 : 0) + rx_.residue_octets;
+  add_undelivered(inbox_.front(s_.arena_));
+  const Bytes unparsed = inbox_.unparsed(s_.arena_);
+  if (!unparsed.empty()) std::memcpy(data, unparsed.data(), unparsed.size());
+  size_t size = buffered_ = unparsed.size();
+  const size_t kept = (inbox_.has_kept_byte ? 1 : 0) + inbox_.beyond_octets;
   const ssize_t n =
       base::sys.recv(fd_, data + size, Arena::kBlockSize - size, MSG_PEEK | MSG_DONTWAIT);
   if (n < 0 && errno != EAGAIN && errno != EINTR) {
@@ -98,7 +93,7 @@ UserStream::Departure::Front UserStream::Departure::walk(const uint8_t* data, si
     Fpdu fpdu = reader.look(left);
     if (fpdu.is(Verdict::kNoHeader) || fpdu.is(Verdict::kPartial)) return Front::kMore;
     if (fpdu.is(Verdict::kChunk)) {
-      add_undelivered(left.data() + kChunkHeader, fpdu.payload);
+      add_undelivered(left.subspan(kChunkHeader, fpdu.payload));
     } else {
       const Bytes whole = left.first(std::min<size_t>(fpdu.size, left.size()));
       if (!fpdu.is(Verdict::kControl) || !s_.is_raw_message(left.data()) ||
@@ -158,17 +153,13 @@ PlainReturn UserStream::Departure::finish() {
   }
   uint8_t* unused = undelivered_;
   const size_t queued =
-      taken_ - std::min(taken_, buffered_) + (rx_.has_kept_byte ? 1 : 0) + rx_.residue_octets;
+      taken_ - std::min(taken_, buffered_) + (inbox_.has_kept_byte ? 1 : 0) + inbox_.beyond_octets;
   if (queued > 0 && base::sys.recv(fd_, unused, queued, MSG_DONTWAIT | MSG_TRUNC) !=
                         static_cast<ssize_t>(queued)) {
     s_.fail_lost(fd_, "bytes known to be queued are gone");
     return refuse("the connection has failed");
   }
-  rx_.left = rx_.skip = 0;
-  rx_.has_kept_byte = false;
-  s_.free_received();
-  s_.take_residue(rx_.residue_size);
-  rx_.residue_octets = 0;
+  inbox_.clear(s_.arena_);
   rx_.msn = next_msn_;
   r_.raw.skip = repeated_ - static_cast<uint32_t>(undelivered_size_);
   r_.raw.is_rx_plain.store(true, std::memory_order_release);
@@ -182,7 +173,7 @@ PlainReturn UserStream::Departure::end_marked() {
   }
   Io io{};
   if (!s_.pass_over_what_is_there(fd_, io)) return wait(kNotAnswered);
-  if (rx_.left > 0 || s_.has_residue()) return refuse("not all that came is read");
+  if (inbox_.has_bytes() || inbox_.has_beyond()) return refuse("not all that came is read");
   if (!s_.become_plain(fd_)) return wait("the kernel has no room");
   return {State::kPlain, ""};
 }

@@ -16,7 +16,12 @@ namespace ddpsock::engine {
 class UserStream::Departure {
  public:
   Departure(UserStream& stream, int fd)
-      : s_(stream), r_(stream.r_), rx_(stream.rx_), tx_(stream.tx_), fd_(fd) {}
+      : s_(stream),
+        r_(stream.r_),
+        rx_(stream.rx_),
+        tx_(stream.tx_),
+        inbox_(stream.inbox_),
+        fd_(fd) {}
   PlainReturn step();
 
  private:
@@ -29,7 +34,7 @@ class UserStream::Departure {
   enum class Front : uint8_t { kMore, kMark, kEnd, kUnfit };
   Front look();
   Front walk(const uint8_t* data, size_t size);
-  void add_undelivered(const uint8_t* p, size_t n);
+  void add_undelivered(Bytes bytes);
   PlainReturn ask();
   void answer();
   PlainReturn finish();
@@ -39,6 +44,7 @@ class UserStream::Departure {
   Record& r_;
   Rx& rx_;
   Tx& tx_;
+  Inbox& inbox_;
   const int fd_;
   LentBlock sight_, undelivered_block_;
   uint8_t* undelivered_ = nullptr;

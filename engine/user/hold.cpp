@@ -91,13 +91,8 @@ void Hold::give_back() {
 
 // Gives the lease back where it fails: another process can go on.
 int Hold::reach_blocks() {
-  const auto is_mapped = [&](uint32_t block) {
-    return block == Arena::kNoBlock || stream_.arena_.block_data(block) != nullptr;
-  };
-  const Rx& rx = stream_.rx_;
-  const bool are_mapped = is_send() ? is_mapped(stream_.tx_.tail_block)
-                                    : is_mapped(rx.block) && stream_.is_residue_mapped() &&
-                                          std::ranges::all_of(rx.pool_blocks, is_mapped);
+  const bool are_mapped = is_send() ? stream_.arena_.block_data(stream_.tx_.tail_block) != nullptr
+                                    : stream_.inbox_.is_mapped(stream_.arena_);
   if (are_mapped) return 0;
   end();
   return ENOBUFS;

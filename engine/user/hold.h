@@ -68,12 +68,8 @@ class Hold : private base::Unfinished {
     return outcome;
   }
   bool is_send() const { return &lease_ == &stream_.tx_.lease; }
-  // The chain of the residue is named by its first block, and the pool fills from its front.
   int reach() {
-    static_assert(Arena::kNoBlock == 0, "numbers are ORed");
-    const Rx& rx = stream_.rx_;
-    const uint32_t any =
-        is_send() ? stream_.tx_.tail_block : rx.block | rx.residue_block | rx.pool_blocks.front();
+    const uint32_t any = is_send() ? stream_.tx_.tail_block : stream_.inbox_.any_block();
     return any == Arena::kNoBlock ? 0 : reach_blocks();
   }
   int reach_blocks();

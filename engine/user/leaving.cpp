@@ -30,13 +30,6 @@ namespace {
 // What is counted is sent at once, unless its sender was stopped in between. Closing must not wait
 // for that; leaving must, because FPDUs follow.
 constexpr Duration kAtClose = Duration::from_us(100), kAtLeave = Duration::from_ms(200);
-// The first bytes of a block of residue name the next block.
-constexpr size_t kLink = 8;
-constexpr size_t kResidueOfBlock = Arena::kBlockSize - kLink;
-
-uint32_t& next_block(uint8_t* block) {
-  return *reinterpret_cast<uint32_t*>(block);
-}
 
 // It sleeps for want of room, and looks again.
 void wake_writer(shm::Lane& lane) {
@@ -293,8 +286,8 @@ int UserStream::go_on_beyond_memory() {
     return 0;
   const uint64_t octets = m.octets_beyond.load(std::memory_order_acquire);
   if (octets == 0) return m.receiving == Way::kMemory ? ECONNRESET : 0;
-  rx_.residue_fpdu = m.fpdu_beyond.load();
-  rx_.residue_octets = static_cast<uint32_t>(octets - 1 - m.rx.octets);
+  inbox_.beyond_fpdu = m.fpdu_beyond.load();
+  inbox_.beyond_octets = static_cast<uint32_t>(octets - 1 - m.rx.octets);
   m.receiving = Way::kWireAgain;
   m.state.store(left_state(), std::memory_order_release);
   return 0;
@@ -308,28 +301,18 @@ int UserStream::empty_lane(int fd) {
   if (is_at_memory()) begin_receiving_in_memory();
   InLane lane(*this);
   // As much as there is now: a peer that publishes in spite of the close does so in vain.
-  uint32_t* link = &rx_.residue_block;
   for (size_t left = lane->size(); left > 0;) {
-    *link = arena_.allocate_block();
-    if (*link == Arena::kNoBlock)
+    const auto bytes = lane->next(left);
+    if (bytes.size == 0) return fail_lost(fd, "the peer wrote nonsense into the shared memory");
+    if (!inbox_.beyond.append(arena_, {bytes.data, bytes.size}))
       return fail_lost(fd, "no memory for the bytes that lay in shared memory");
-    uint8_t* block = arena_.block_data(*link);
-    link = &next_block(block);
-    *link = Arena::kNoBlock;
-    for (size_t at = kLink; left > 0 && at < Arena::kBlockSize;) {
-      const auto bytes = lane->next(std::min(left, Arena::kBlockSize - at));
-      if (bytes.size == 0) return fail_lost(fd, "the peer wrote nonsense into the shared memory");
-      std::memcpy(block + at, bytes.data, bytes.size);
-      static_cast<void>(lane->take(bytes.size, base::current_cpu()));
-      at += bytes.size;
-      left -= bytes.size;
-      rx_.residue_size += static_cast<uint32_t>(bytes.size);
-    }
+    static_cast<void>(lane->take(bytes.size, base::current_cpu()));
+    left -= bytes.size;
   }
-  rx_.residue_fpdu = lane->first_fpdu_in_memory();
-  // One stays, for a poller to see while there is residue.
+  inbox_.beyond_fpdu = lane->first_fpdu_in_memory();
+  // One stays, for a poller to see while there are bytes.
   const bool is_behind_fpdus = m.receiving == Way::kWire;
-  const uint64_t stays = rx_.residue_size > 0 || is_behind_fpdus ? 1 : 0;
+  const uint64_t stays = !inbox_.beyond.is_empty() || is_behind_fpdus ? 1 : 0;
   if (is_behind_fpdus) {
     // Taken later, perhaps by a program that has not mapped the memory: the number must be right.
     const Time end = base::now() + kAtLeave;
@@ -338,62 +321,31 @@ int UserStream::empty_lane(int fd) {
         return fail_lost(fd, "the peer was stopped while this end left shared memory");
       sched_yield();
     }
-    rx_.residue_octets = static_cast<uint32_t>(lane->octets_unread());
+    inbox_.beyond_octets = static_cast<uint32_t>(lane->octets_unread());
   } else {
     if (!take_counted_octets(fd, stays, kAtLeave) && !is_ready_now(fd, POLLRDHUP))
       return fail_lost(fd, "the peer was stopped while this end left shared memory");
-    rx_.residue_octets = static_cast<uint32_t>(lane->octets_unread());
+    inbox_.beyond_octets = static_cast<uint32_t>(lane->octets_unread());
   }
   m.receiving = Way::kWireAgain;
   return 0;
 }
 
-// Contiguous bytes of the residue, `skip` behind the next.
-Bytes UserStream::residue_at(size_t skip, size_t most) {
-  size_t at = rx_.residue_beg + skip;
-  uint8_t* block = arena_.block_data(rx_.residue_block);
-  for (; at >= kResidueOfBlock; at -= kResidueOfBlock) block = arena_.block_data(next_block(block));
-  return {block + kLink + at, std::min({most, rx_.residue_size - skip, kResidueOfBlock - at})};
-}
-
-bool UserStream::is_residue_mapped() {
-  for (uint32_t b = rx_.residue_block; b != Arena::kNoBlock;) {
-    uint8_t* block = arena_.block_data(b);
-    if (block == nullptr) return false;
-    b = next_block(block);
-  }
-  return true;
-}
-
-void UserStream::take_residue(size_t n) {
-  rx_.residue_beg += static_cast<uint32_t>(n);
-  rx_.residue_size -= static_cast<uint32_t>(n);
-  while (rx_.residue_block != Arena::kNoBlock &&
-         (rx_.residue_size == 0 || rx_.residue_beg >= kResidueOfBlock)) {
-    const uint32_t block = rx_.residue_block;
-    rx_.residue_block = next_block(arena_.block_data(block));
-    rx_.residue_beg -= std::min<uint32_t>(rx_.residue_beg, kResidueOfBlock);
-    arena_.free_block(block);
-  }
-}
-
 // The octets in the place of what was in memory. They may be in the buffer, or still on their way,
 // or too many for once: false, with errno. Behind an end none come.
-bool UserStream::take_residue_octets(int fd) {
-  const uint32_t buffered = std::min(rx_.end - rx_.beg, rx_.residue_octets);
-  rx_.beg += buffered;
-  rx_.residue_octets -= buffered;
-  for (uint64_t taken = 0; rx_.residue_octets > 0;) {
+bool UserStream::take_octets_beyond(int fd) {
+  inbox_.drop_buffered_octets();
+  uint32_t& octets = inbox_.beyond_octets;
+  for (uint64_t taken = 0; octets > 0;) {
     if (taken > kMostOctetsAtOnce) {
       errno = EAGAIN;
       return false;
     }
-    const ssize_t n = discard_octets(fd, rx_.residue_octets, MSG_DONTWAIT);
+    const ssize_t n = discard_octets(fd, octets, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == EBADF)) return false;
     if (n < 0) keep_error(judge_error(errno));
-    if (n <= 0) rx_.residue_octets = 0;
-    if (n > 0) rx_.residue_octets -= static_cast<uint32_t>(n);
-    if (n > 0) taken += static_cast<uint64_t>(n);
+    octets = n > 0 ? octets - static_cast<uint32_t>(n) : 0;
+    taken += static_cast<uint64_t>(std::max<ssize_t>(n, 0));
   }
   return true;
 }

@@ -255,14 +255,14 @@ UserStream::FpdusUnderWay::~FpdusUnderWay() {
 bool UserStream::is_at_memory() {
   const shm::Segment* segment = segment_.load(std::memory_order_acquire);
   if (segment == nullptr || r_.memory.receiving != Way::kWire || !rx_.is_started) return false;
-  if (rx_.left > 0 || rx_.mo != 0 || !segment->has_moved()) return false;
+  if (inbox_.left > 0 || rx_.mo != 0 || !segment->has_moved()) return false;
   return rx_.msn == InLane(*this)->first_fpdu_in_memory();
 }
 
 // Could what follows the FPDU in front be anything else? Then nothing beyond it must be read.
 bool UserStream::is_wire_near_memory() const {
   const MemoryState state = r_.memory.state.load(std::memory_order_relaxed);
-  if (has_residue()) return true;
+  if (inbox_.has_beyond()) return true;
   const shm::Segment* segment = segment_.load(std::memory_order_relaxed);
   return segment != nullptr && r_.memory.receiving.load(std::memory_order_relaxed) == Way::kWire &&
          !segment->stays_on_wire() &&
@@ -271,8 +271,8 @@ bool UserStream::is_wire_near_memory() const {
 
 // What has been read in the belief that it was an FPDU is octets. REQUIRES: is_at_memory().
 void UserStream::begin_receiving_in_memory() {
-  InLane(*this)->note_octets(rx_.end - rx_.beg);
-  free_received();
+  InLane(*this)->note_octets(inbox_.buffered());
+  inbox_.free_buffer(arena_);
   r_.memory.receiving = Way::kMemory;
 }
 

@@ -333,7 +333,7 @@ size_t UserStream::bytes_in_memory() {
 
 // Something may lie before the error that is to be told. REQUIRES: the receive lease.
 bool UserStream::has_bytes_left(int fd) {
-  if (rx_.left > 0 || rx_.residue_size > 0) return true;
+  if (inbox_.has_bytes()) return true;
   if (r_.memory.receiving == Way::kMemory) return bytes_in_memory() > 0;
   return !is_state(StreamState::kFailed) && bytes_queued(fd) > 0;
 }

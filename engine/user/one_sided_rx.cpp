@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Receiving where the stream shares its connection with a queue pair. Whoever has the receive lease
-// drains the kernel: stream goes to a pool, other FPDUs to the queue pair, so that neither is stuck
-// behind the other. While the pool has bytes, the last byte that was looked at stays in the kernel
-// (doc/design.md decision 3, I1): `held` counts those that are accounted for and not consumed yet.
+// drains the kernel: stream goes to the inbox, other FPDUs to the queue pair, so that neither is
+// stuck behind the other. While that has bytes, the last byte that was looked at stays in the
+// kernel (doc/design.md decision 3, I1): `held` counts those that are accounted for and not
+// consumed yet.
 #include <errno.h>
 #include <poll.h>
 
@@ -21,7 +22,7 @@ namespace {
 
 using Outcome = base::Lease::Outcome;
 
-constexpr size_t kPoolSize = Rx::kPoolBlocks * Arena::kBlockSize;
+constexpr size_t kMostReady = 8 * Arena::kBlockSize;
 // A call that must not wait drains so often without a byte for it.
 constexpr int kMostInVain = 2;
 
@@ -31,109 +32,33 @@ constexpr int kMostInVain = 2;
 bool UserStream::begin_draining(int fd) {
   if (rx_.is_drained) return true;
   if (empty_lane(fd) != 0) return false;
-  if (rx_.block == Arena::kNoBlock) {
-    rx_.block = arena_.allocate_block();
-    if (rx_.block == Arena::kNoBlock) return false;
-    rx_.beg = rx_.end = 0;
+  if (inbox_.left > 0) {
+    if (!inbox_.ready.append(arena_, inbox_.front(arena_))) return false;
+    inbox_.beg += inbox_.left + inbox_.skip;
+    rx_.held = inbox_.has_kept_byte ? 1 : 0;
+    inbox_.left = inbox_.skip = 0;
+    inbox_.has_kept_byte = false;
   }
-  uint8_t* data = arena_.block_data(rx_.block);
-  if (rx_.left > 0) {
-    if (!add_to_pool(data + rx_.beg, rx_.left)) return false;
-    rx_.beg += rx_.left + rx_.skip;
-    rx_.held = rx_.has_kept_byte ? 1 : 0;
-    rx_.left = rx_.skip = 0;
-    rx_.has_kept_byte = false;
-  }
-  std::memmove(data, data + rx_.beg, rx_.end - rx_.beg);
-  rx_.end -= rx_.beg;
-  rx_.beg = 0;
-  rx_.is_drained = true;
-  return true;
-}
-
-bool UserStream::add_to_pool(const uint8_t* p, uint32_t n) {
-  if (n > kPoolSize - rx_.pool_end) return false;
-  // All blocks first: half a chunk is none.
-  for (size_t at = rx_.pool_end / Arena::kBlockSize; at * Arena::kBlockSize < rx_.pool_end + n;
-       ++at) {
-    uint32_t& block = rx_.pool_blocks[at];
-    if (block == Arena::kNoBlock) block = arena_.allocate_block();
-    if (block == Arena::kNoBlock) return false;
-  }
-  while (n > 0) {
-    const uint32_t offset = rx_.pool_end % Arena::kBlockSize;
-    const auto part = static_cast<uint32_t>(std::min<size_t>(n, Arena::kBlockSize - offset));
-    uint8_t* block = arena_.block_data(rx_.pool_blocks[rx_.pool_end / Arena::kBlockSize]);
-    std::memcpy(block + offset, p, part);
-    p += part;
-    n -= part;
-    rx_.pool_end += part;
-  }
-  return true;
-}
-
-// REQUIRES: n bytes are there.
-void UserStream::show_pool(IoCursor to, size_t n, bool is_truncating) {
-  if (is_truncating) return;
-  for (size_t at = rx_.pool_beg; n > 0;) {
-    const size_t offset = at % Arena::kBlockSize;
-    const size_t part = std::min(n, Arena::kBlockSize - offset);
-    to.put(arena_.block_data(rx_.pool_blocks[at / Arena::kBlockSize]) + offset, part);
-    at += part;
-    n -= part;
-  }
-}
-
-void UserStream::take_from_pool(IoCursor& to, size_t n, bool is_truncating) {
-  show_pool(to, n, is_truncating);
-  to.skip(n);
-  if (!is_truncating) r_.received.bytes_copied.add(n);
-  rx_.pool_beg += static_cast<uint32_t>(n);
-  if (rx_.pool_size() == 0) {
-    // The first block is wanted again soon.
-    for (size_t i = 1; i < rx_.pool_blocks.size(); ++i) {
-      if (rx_.pool_blocks[i] != Arena::kNoBlock) arena_.free_block(rx_.pool_blocks[i]);
-      rx_.pool_blocks[i] = Arena::kNoBlock;
-    }
-    rx_.pool_beg = rx_.pool_end = 0;
-  }
-  while (rx_.pool_beg >= Arena::kBlockSize) {
-    arena_.free_block(rx_.pool_blocks[0]);
-    std::move(rx_.pool_blocks.begin() + 1, rx_.pool_blocks.end(), rx_.pool_blocks.begin());
-    rx_.pool_blocks.back() = Arena::kNoBlock;
-    rx_.pool_beg -= Arena::kBlockSize;
-    rx_.pool_end -= Arena::kBlockSize;
-  }
+  rx_.is_drained = inbox_.buffer(arena_) != nullptr;
+  return rx_.is_drained;
 }
 
 // After the connection has failed nothing is delivered any more.
-void UserStream::drop_pool() {
-  rx_.pool_beg = rx_.pool_end;
-  rx_.end = rx_.held = 0;
-  take_residue(rx_.residue_size);
-}
-
-// What lay in the lane before the FPDU expected next. False: the pool has no room for it.
-bool UserStream::pool_residue() {
-  while (is_at_residue() && rx_.residue_size > 0) {
-    const size_t room = std::min<size_t>(kPoolSize - rx_.pool_end, kPreferredPayload);
-    const Bytes bytes = residue_at(0, room);
-    if (room == 0 || !add_to_pool(bytes.data(), static_cast<uint32_t>(bytes.size()))) return false;
-    r_.received.bytes.add(bytes.size());
-    take_residue(bytes.size());
-  }
-  return true;
+void UserStream::drop_ready() {
+  inbox_.ready.clear(arena_);
+  inbox_.beyond.clear(arena_);
+  inbox_.end = rx_.held = 0;
 }
 
 // Deals with the FPDUs in the first `end` bytes of the buffer: `taken` of them when it returns,
 // kEmpty if the rest is only the beginning of one.
 UserStream::Drain UserStream::take_fpdus(int fd, uint32_t end, uint32_t& taken, int& error) {
-  const uint8_t* data = arena_.block_data(rx_.block);
+  const uint8_t* data = arena_.block_data(inbox_.block);
   for (;;) {
-    if (!pool_residue()) return why_not_pooled();
-    if (is_at_residue()) {
-      const uint32_t octets = std::min(rx_.residue_octets, end - taken);
-      rx_.residue_octets -= octets;
+    if (is_beyond_next()) {
+      reach_beyond();
+      const uint32_t octets = std::min(inbox_.beyond_octets, end - taken);
+      inbox_.beyond_octets -= octets;
       taken += octets;
     }
     const Bytes left(data + taken, end - taken);
@@ -154,7 +79,10 @@ UserStream::Drain UserStream::take_fpdus(int fd, uint32_t end, uint32_t& taken, 
       error = fail_crc(fd);
       return Drain::kFailed;
     }
-    if (!add_to_pool(left.data() + kChunkHeader, fpdu.payload)) return why_not_pooled();
+    BlockChain& ready = inbox_.ready;
+    if (ready.size() + fpdu.payload > kMostReady && !ready.is_empty()) return Drain::kNoRoom;
+    if (!ready.append(arena_, left.subspan(kChunkHeader, fpdu.payload)))
+      return ready.is_empty() ? Drain::kNoMemory : Drain::kNoRoom;
     if (r_.has_crc) count_crc();
     advance(fpdu);
     taken += fpdu.size;
@@ -169,7 +97,8 @@ UserStream::Drained UserStream::judge_silence(int fd) {
   if (bytes_queued(fd) > rx_.held) return {Drain::kEmpty, 0};  // since then; its edge is to come
   if ((p.revents & POLLERR) != 0) return {Drain::kLost, ECONNRESET};
   if ((p.revents & (POLLRDHUP | POLLHUP)) == 0) return {Drain::kEmpty, free_window(fd)};
-  if (rx_.end > 0) return {Drain::kFailed, fail_lost(fd, "the peer's stream ended inside an FPDU")};
+  if (inbox_.end > 0)
+    return {Drain::kFailed, fail_lost(fd, "the peer's stream ended inside an FPDU")};
   return {Drain::kOver, 0};
 }
 
@@ -181,16 +110,16 @@ UserStream::Drained UserStream::drain(int fd, std::optional<size_t>& most) {
     if (const int e = go_on_beyond_memory(); e != 0) return {Drain::kFailed, e};
   }
   if (!begin_draining(fd)) return {Drain::kFailed, ENOBUFS};
-  uint8_t* data = arena_.block_data(rx_.block);
+  uint8_t* data = arena_.block_data(inbox_.block);
   for (;;) {
-    if (!pool_residue()) return {why_not_pooled(), 0};
+    if (is_beyond_next()) reach_beyond();
     const size_t queued = bytes_queued(fd);
     if (queued <= rx_.held) return judge_silence(fd);
     if (!most) most = queued - rx_.held;
     if (*most == 0) return {Drain::kEmpty, free_window(fd)};
     uint8_t held_bytes[1];
-    const auto room = static_cast<uint32_t>(Arena::kBlockSize - rx_.end);
-    iovec into[] = {{held_bytes, rx_.held}, {data + rx_.end, room}};
+    const auto room = static_cast<uint32_t>(Arena::kBlockSize - inbox_.end);
+    iovec into[] = {{held_bytes, rx_.held}, {data + inbox_.end, room}};
     msghdr m{};
     m.msg_iov = into;
     m.msg_iovlen = 2;
@@ -200,12 +129,12 @@ UserStream::Drained UserStream::drain(int fd, std::optional<size_t>& most) {
     if (n == 0) return judge_silence(fd);
     const uint32_t fresh = static_cast<uint32_t>(n) - rx_.held;
     if (fresh == 0) return judge_silence(fd);
-    const uint32_t before = rx_.end;
+    const uint32_t before = inbox_.end;
     uint32_t taken = 0;
     int error = 0;
     const Drain result = take_fpdus(fd, before + fresh, taken, error);
     if (result == Drain::kFailed) {
-      drop_pool();
+      drop_ready();
       return {Drain::kFailed, error};
     }
     // The beginning of an FPDU stays in the buffer, so that the kernel has room for the rest of it;
@@ -214,7 +143,7 @@ UserStream::Drained UserStream::drain(int fd, std::optional<size_t>& most) {
     rx_.held += end - before;
     *most -= std::min<size_t>(*most, end - before);
     std::memmove(data, data + taken, end - taken);
-    rx_.end = end - taken;
+    inbox_.end = end - taken;
     if (const int e = settle_held(fd); e != 0) return {Drain::kFailed, e};
     if (result != Drain::kEmpty) return {result, 0};
     if (fresh < room) return {Drain::kEmpty, free_window(fd)};
@@ -233,12 +162,12 @@ int UserStream::free_window(int fd) {
   return 0;
 }
 
-// Consumes what is accounted for, but for the byte that stands for the pool.
+// Consumes what is accounted for, but for the byte that stands for what is ready.
 int UserStream::settle_held(int fd) {
   if (is_state(StreamState::kFailed)) rx_.held = 0;
-  const uint32_t stays = rx_.pool_size() > 0 ? 1 : 0;
+  const uint32_t stays = inbox_.ready.is_empty() ? 0 : 1;
   while (rx_.held > stays) {
-    uint8_t* unused = arena_.block_data(rx_.block);  // MSG_TRUNC: nothing is copied
+    uint8_t* unused = arena_.block_data(inbox_.block);  // MSG_TRUNC: nothing is copied
     const ssize_t n = base::sys.recv(fd, unused, rx_.held - stays, MSG_TRUNC | MSG_DONTWAIT);
     if (n <= 0) return fail_lost(fd, "bytes known to be queued are gone");
     rx_.held -= static_cast<uint32_t>(n);
@@ -317,14 +246,10 @@ Io UserStream::recv_drained(int fd, IoCursor& to, int flags, size_t& got, bool& 
   size_t before = 0;
   for (int in_vain = 0;;) {
     const Drained drained = drain_and_take_in(fd, most);
-    const size_t n = std::min<size_t>(rx_.pool_size(), to.left());
-    if (is_looking) {
-      show_pool(to, n, is_truncating);
-      got = n;
-    } else {
-      take_from_pool(to, n, is_truncating);
-      got += n;
-    }
+    IoCursor look = to;
+    const size_t n =
+        is_looking ? show(inbox_.ready, look, is_truncating) : deliver_ready(to, is_truncating);
+    got = is_looking ? n : got + n;
     if (const int e = settle_held(fd); e != 0) return Io::fail(e);
     if (drained.end == Drain::kNoRoom && n > 0 && !is_looking) continue;
     if (got > 0 && got >= wanted) return Io::ok(static_cast<ssize_t>(got));
@@ -346,7 +271,7 @@ Io UserStream::recv_drained(int fd, IoCursor& to, int flags, size_t& got, bool& 
       is_foreign = got == 0;
       return Io::ok(static_cast<ssize_t>(got));
     }
-    // A full pool and a peek for more than it has: there is no more to see.
+    // A full inbox and a peek for more than it has: there is no more to see.
     if (drained.end == Drain::kNoRoom && is_looking && n > 0)
       return Io::ok(static_cast<ssize_t>(got));
     if (drained.end == Drain::kNoMemory)
@@ -370,12 +295,12 @@ UserStream::Drained UserStream::drain_and_take_in(int fd, std::optional<size_t>&
   if (OneSided* q = queue_pair(); q != nullptr && !q->arrived.is_done()) {
     q->take_in();
     // One that has not begun, or has ended, takes nothing: then it is somebody else's turn.
-    const bool is_in_the_way = drained.end == Drain::kNoRoom && rx_.pool_size() == 0;
+    const bool is_in_the_way = drained.end == Drain::kNoRoom && inbox_.ready.is_empty();
     if (is_in_the_way && !q->arrived.is_done()) drained.end = Drain::kForeign;
   }
   if (drained.end == Drain::kFailed && rx_.error == 0) rx_.error = drained.error;
   if (is_state(StreamState::kFailed)) {
-    drop_pool();
+    drop_ready();
     drained.end = Drain::kOver;
   }
   return drained;
@@ -384,7 +309,7 @@ UserStream::Drained UserStream::drain_and_take_in(int fd, std::optional<size_t>&
 size_t UserStream::readable_one_sided(int fd) {
   std::optional<size_t> most;
   drain_and_take_in(fd, most);
-  return rx_.pool_size();
+  return inbox_.ready.size();
 }
 
 bool UserStream::is_recv_ready_one_sided(int fd) {
@@ -392,8 +317,8 @@ bool UserStream::is_recv_ready_one_sided(int fd) {
   const Drained drained = drain_and_take_in(fd, most);
   if (rx_.error != 0 || r_.fault.load() != 0) return true;
   if (drained.end != Drain::kEmpty && drained.end != Drain::kForeign) return true;
-  if (rx_.pool_size() >= static_cast<size_t>(rx_.low_water)) return true;
-  return rx_.pool_size() > 0 && is_ready_now(fd, POLLRDHUP);
+  if (inbox_.ready.size() >= static_cast<size_t>(rx_.low_water)) return true;
+  return !inbox_.ready.is_empty() && is_ready_now(fd, POLLRDHUP);
 }
 
 Result<size_t> UserStream::receive_fpdus(int fd, std::span<const MutBytes> to) {

@@ -152,6 +152,7 @@ int UserStream::take_mark(int fd, uint32_t repeated) {
   // Before it marks, the peer has left the memory and we have read what lay in it.
   if (close_lanes(fd)) {
     if (const int e = empty_lane(fd); e != 0) return e;
+    reach_beyond();
   }
   r_.raw.skip = repeated;
   r_.raw.is_rx_plain.store(true, std::memory_order_release);
@@ -169,10 +170,10 @@ int UserStream::take_mark(int fd, uint32_t repeated) {
 bool UserStream::become_plain(int fd) {
   if (fd < 0) return false;
   const bool is_tx_over = r_.raw.is_tx_plain || tx_.is_shut;
-  if (!r_.raw.is_rx_plain || !is_tx_over || r_.raw.skip > 0 || rx_.left > 0 || has_residue() ||
-      tx_.tail_block != Arena::kNoBlock)
+  if (!r_.raw.is_rx_plain || !is_tx_over || r_.raw.skip > 0 || inbox_.has_bytes() ||
+      inbox_.has_beyond() || tx_.tail_block != Arena::kNoBlock)
     return false;
-  free_received();
+  inbox_.clear(arena_);
   const int saved = errno;
   if (const int off = 0; rx_.has_queue_hints)
     base::sys.setsockopt(fd, IPPROTO_TCP, TCP_INQ, &off, sizeof off);

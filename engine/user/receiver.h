@@ -58,6 +58,7 @@ class UserStream::Receiver {
 
   UserStream& s_;
   Rx& rx_;
+  Inbox& inbox_;
   Descriptor fd_;
   IoCursor& to_;
   const int flags_;

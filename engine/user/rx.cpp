@@ -43,6 +43,7 @@ uint32_t first_read_size(size_t room) {
 UserStream::Receiver::Receiver(UserStream& stream, int fd, IoCursor& to, int flags, size_t got)
     : s_(stream),
       rx_(stream.rx_),
+      inbox_(stream.inbox_),
       fd_(stream, fd),
       to_(to),
       flags_(flags),
@@ -50,12 +51,12 @@ UserStream::Receiver::Receiver(UserStream& stream, int fd, IoCursor& to, int fla
       got_(got) {
   rx_.counted_queue = Rx::kUncounted;
   // A call that lost its descriptor has left the byte that goes with the last it delivered.
-  if (rx_.left == 0) must_drop_ = std::exchange(rx_.has_kept_byte, false);
-  if (rx_.block != Arena::kNoBlock) {
-    data_ = s_.arena_.block_data(rx_.block);
+  if (inbox_.left == 0) must_drop_ = std::exchange(inbox_.has_kept_byte, false);
+  if (inbox_.block != Arena::kNoBlock) {
+    data_ = s_.arena_.block_data(inbox_.block);
     capacity_ = Arena::kBlockSize;
-    beg_ = rx_.beg;
-    end_ = rx_.end;
+    beg_ = inbox_.beg;
+    end_ = inbox_.end;
   }
 }
 
@@ -65,7 +66,8 @@ Io UserStream::Receiver::run() {
     look_for_border();
     // What was read beyond it is taken for what it is.
     const bool is_full = to_.left() == 0;
-    if (is_near_border_ && (!is_full || end_ > beg_) && (s_.is_at_residue() || s_.is_at_memory())) {
+    if (is_near_border_ && (!is_full || end_ > beg_) &&
+        (s_.is_beyond_next() || s_.is_at_memory())) {
       is_at_border_ = true;
       break;
     }
@@ -126,10 +128,10 @@ bool UserStream::Receiver::outlive_flood() {
   }
   has_dropped_ = true;
   if (data_ == small_ && end_ > beg_ && !move_to_block()) return false;
-  rx_.beg = beg_;
-  rx_.end = end_;
+  inbox_.beg = beg_;
+  inbox_.end = end_;
   error_ = Scan(s_, fd_, 0).drop_empty();
-  beg_ = rx_.beg;
+  beg_ = inbox_.beg;
   return error_ == 0;
 }
 
@@ -147,15 +149,15 @@ bool UserStream::Receiver::wants_more() const {
 }
 
 void UserStream::Receiver::deliver() {
-  if (rx_.left == 0) return;
-  const auto n = static_cast<uint32_t>(std::min<size_t>(rx_.left, to_.left()));
+  if (inbox_.left == 0) return;
+  const auto n = static_cast<uint32_t>(std::min<size_t>(inbox_.left, to_.left()));
   put(data_ + beg_, n);
   beg_ += n;
-  rx_.left -= n;
-  if (rx_.left > 0) return;
-  beg_ += rx_.skip;
-  must_drop_ = rx_.has_kept_byte;
-  rx_.has_kept_byte = false;
+  inbox_.left -= n;
+  if (inbox_.left > 0) return;
+  beg_ += inbox_.skip;
+  must_drop_ = inbox_.has_kept_byte;
+  inbox_.has_kept_byte = false;
 }
 
 void UserStream::Receiver::put(const uint8_t* from, uint32_t n) {
@@ -178,8 +180,8 @@ UserStream::Receiver::Front UserStream::Receiver::look() {
       if (error_ == EPROTOTYPE) {
         // What was read with the marker is plain.
         beg_ += fpdu.size;
-        rx_.left = end_ - beg_;
-        rx_.skip = 0;
+        inbox_.left = end_ - beg_;
+        inbox_.skip = 0;
       }
       if (error_ != 0) return Front::kFailed;
       beg_ += fpdu.size;
@@ -189,7 +191,7 @@ UserStream::Receiver::Front UserStream::Receiver::look() {
     if (!is_good(fpdu)) return Front::kFailed;
     accept(fpdu);
     if (fpdu.payload > 0) return Front::kVerified;
-    beg_ += rx_.skip;
+    beg_ += inbox_.skip;
     ++empty_;
     // Other bytes may lie between this FPDU and the next.
     if (is_near_border_) return Front::kVerified;
@@ -211,8 +213,8 @@ void UserStream::Receiver::count(const Fpdu& fpdu) {
 
 void UserStream::Receiver::accept(const Fpdu& fpdu) {
   count(fpdu);
-  rx_.left = fpdu.payload;
-  rx_.skip = fpdu.trailer();
+  inbox_.left = fpdu.payload;
+  inbox_.skip = fpdu.trailer();
   beg_ += kChunkHeader;
 }
 
@@ -257,8 +259,8 @@ ssize_t UserStream::Receiver::keep_last_byte(int flags) {
   const Fpdu fpdu = s_.reader().look({data_ + beg_, end_ + 1 - beg_});
   if (!is_good(fpdu)) return -1;
   accept(fpdu);
-  rx_.skip -= 1;
-  rx_.has_kept_byte = true;
+  inbox_.skip -= 1;
+  inbox_.has_kept_byte = true;
   return n;
 }
 
@@ -393,8 +395,8 @@ bool UserStream::Receiver::prepare_to_sleep() {
     return true;
   }
   if (data_ == small_ && end_ > beg_ && !move_to_block()) return false;
-  rx_.beg = beg_;
-  rx_.end = end_;
+  inbox_.beg = beg_;
+  inbox_.end = end_;
   rx_.is_asleep = true;
   ++base::effort.waits;
   return true;
@@ -437,7 +439,7 @@ bool UserStream::Receiver::move_to_block() {
   beg_ = 0;
   data_ = to;
   capacity_ = Arena::kBlockSize;
-  rx_.block = block;
+  inbox_.block = block;
   return true;
 }
 
@@ -449,23 +451,23 @@ Io UserStream::Receiver::finish() {
   if (fd_.is_copy()) [[unlikely]]
     return got_ > 0 ? Io::ok(static_cast<ssize_t>(got_)) : Io::fail(EINTR);
   if (must_drop_ && fd_ < 0) {
-    rx_.has_kept_byte = true;
+    inbox_.has_kept_byte = true;
   } else if (must_drop_ && error_ == 0) {
     // With the last payload byte goes the byte that stood for it; the next header comes along.
     if (read(is_near_border_ ? 0 : kChunkHeader, MSG_DONTWAIT) <= 0)
       error_ = s_.fail_lost(fd_, "a byte known to be queued is gone");
   }
-  if (s_.is_state(StreamState::kFailed)) beg_ = end_ = rx_.left = 0;
-  if (beg_ == end_ && rx_.left == 0) {
-    if (rx_.block != Arena::kNoBlock) {
-      s_.arena_.free_block(rx_.block);
-      rx_.block = Arena::kNoBlock;
+  if (s_.is_state(StreamState::kFailed)) beg_ = end_ = inbox_.left = 0;
+  if (beg_ == end_ && inbox_.left == 0) {
+    if (inbox_.block != Arena::kNoBlock) {
+      s_.arena_.free_block(inbox_.block);
+      inbox_.block = Arena::kNoBlock;
     }
   } else if (data_ == small_ && !move_to_block()) {
     beg_ = end_ = 0;
   }
-  rx_.beg = beg_;
-  rx_.end = end_;
+  inbox_.beg = beg_;
+  inbox_.end = end_;
   if (error_ == EPROTOTYPE) [[unlikely]]
     return s_.recv_turned(fd_, to_, flags_, got_, patience_);
   if (got_ > 0) {
@@ -494,19 +496,13 @@ Io UserStream::recv_stages(int fd, IoCursor& cursor, int flags) {
       MemoryReceiver receiver(*this, fd, cursor, flags, got);
       const Io io = receiver.run();
       if (!receiver.has_left() || !io.is_ok()) return io;
-    } else if (is_at_residue()) [[unlikely]] {
-      while (cursor.left() > 0 && rx_.residue_size > 0) {
-        const Bytes bytes = residue_at(0, cursor.left());
-        const size_t n = bytes.size();
-        (flags & MSG_TRUNC) != 0 ? cursor.skip(n) : cursor.put(bytes.data(), n);
-        r_.received.bytes.add(n);
-        take_residue(n);
-        got += n;
-      }
+    } else if (is_beyond_next() || !inbox_.ready.is_empty()) [[unlikely]] {
+      if (is_beyond_next()) reach_beyond();
+      got += deliver_ready(cursor, (flags & MSG_TRUNC) != 0);
       if (cursor.left() == 0) return Io::ok(static_cast<ssize_t>(got));
       const bool may_wait = (flags & MSG_DONTWAIT) == 0 && (got == 0 || (flags & MSG_WAITALL) != 0);
       Patience patience(fd);
-      while (!take_residue_octets(fd)) {
+      while (is_beyond_next() && !take_octets_beyond(fd)) {
         int e = errno;
         if (may_wait && !is_nonblocking(fd)) e = await_more(fd, flags, patience, got > 0);
         if (e != 0) return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(e);
@@ -519,6 +515,30 @@ Io UserStream::recv_stages(int fd, IoCursor& cursor, int flags) {
       if (is_at_memory()) begin_receiving_in_memory();
     }
   }
+}
+
+void UserStream::reach_beyond() {
+  r_.received.bytes.add(inbox_.beyond.size());
+  inbox_.reach_beyond(arena_);
+}
+
+size_t UserStream::show(const BlockChain& bytes, IoCursor& to, bool is_truncating) {
+  size_t seen = 0;
+  while (to.left() > 0 && seen < bytes.size()) {
+    const Bytes part = bytes.at(arena_, seen, to.left());
+    is_truncating ? to.skip(part.size()) : to.put(part.data(), part.size());
+    seen += part.size();
+  }
+  return seen;
+}
+
+size_t UserStream::deliver_ready(IoCursor& to, bool is_truncating) {
+  const size_t n = show(inbox_.ready, to, is_truncating);
+  if (!is_truncating) r_.received.bytes_copied.add(n);
+  inbox_.ready.take(arena_, n);
+  // With a queue pair beside it the next bytes come this way too.
+  if (inbox_.ready.is_empty() && !rx_.is_drained) inbox_.ready.clear(arena_);
+  return n;
 }
 
 void UserStream::note_fpdu_read() {

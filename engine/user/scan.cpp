@@ -41,14 +41,10 @@ UserStream::Scan::~Scan() {
   }
 }
 
-size_t UserStream::Scan::take(const uint8_t* p, size_t n, IoCursor* to, bool is_truncating) {
-  if (to == nullptr) return n;
-  n = std::min(n, to->left());
-  if (is_truncating) {
-    to->skip(n);
-  } else {
-    to->put(p, n);
-  }
+size_t UserStream::Scan::take(Bytes bytes, IoCursor* to, bool is_truncating) {
+  if (to == nullptr) return bytes.size();
+  const size_t n = std::min(bytes.size(), to->left());
+  is_truncating ? to->skip(n) : to->put(bytes.data(), n);
   return n;
 }
 
@@ -61,26 +57,22 @@ UserStream::Scan::Sight UserStream::Scan::look_for(size_t wanted, IoCursor* to,
   const Rx& rx = s_.rx_;
   Sight sight;
   // What was sent in memory, and FPDUs behind it: between them lie octets.
-  const bool is_before_wire = s_.is_at_residue() || s_.is_left_behind();
-  if (is_before_wire)
-    sight.payload =
-        to != nullptr ? s_.look_behind_border(*to, is_truncating) : s_.bytes_behind_border();
+  const bool is_before_wire = s_.is_beyond_next() || s_.is_left_behind();
+  const Inbox& inbox = rx.inbox;
+  sight.payload = to != nullptr ? s_.show(inbox.ready, *to, is_truncating) : inbox.ready.size();
+  if (is_before_wire) sight.payload += s_.look_behind_border(to, is_truncating);
   if (data_ == nullptr) {
     sight.error = sight.payload > 0 ? 0 : ENOBUFS;
     return sight;
   }
   // The buffer's bytes, then the kernel's: one run of bytes in the borrowed memory.
   uint8_t* const data = data_;
-  uint32_t end = 0;
-  if (rx.block != Arena::kNoBlock) {
-    const uint8_t* buffered = s_.arena_.block_data(rx.block);
-    if (rx.left > 0) sight.payload += take(buffered + rx.beg, rx.left, to, is_truncating);
-    const uint32_t front = rx.left > 0 ? rx.left + rx.skip : 0;
-    end = rx.end - rx.beg - front;
-    std::memcpy(data, buffered + rx.beg + front, end);
-  }
-  const uint32_t buffered = end;
-  const uint32_t kept = rx.has_kept_byte ? 1 : 0;
+  sight.payload += take(inbox.front(s_.arena_), to, is_truncating);
+  const Bytes unparsed = inbox.unparsed(s_.arena_);
+  if (!unparsed.empty()) std::memcpy(data, unparsed.data(), unparsed.size());
+  const auto buffered = static_cast<uint32_t>(unparsed.size());
+  uint32_t end = buffered;
+  const uint32_t kept = inbox.has_kept_byte ? 1 : 0;
   // The kept byte belongs to the FPDU in front: it is looked over.
   // A byte may come with every FPDU; one is in any that is whole.
   const size_t most =
@@ -108,14 +100,13 @@ UserStream::Scan::Sight UserStream::Scan::look_for(size_t wanted, IoCursor* to,
       return sight;
     }
     sight.has_empty |= fpdu.payload == 0;
-    sight.payload += take(data + beg + kChunkHeader, fpdu.payload, to, is_truncating);
+    sight.payload += take({data + beg + kChunkHeader, fpdu.payload}, to, is_truncating);
     beg += fpdu.size;
     reader.take(fpdu);
   }
   if (is_at_border()) {
     sight.has_reached_border = true;
-    sight.payload +=
-        to != nullptr ? s_.look_behind_border(*to, is_truncating) : s_.bytes_behind_border();
+    sight.payload += s_.look_behind_border(to, is_truncating);
   }
   sight.has_partial = end > buffered && beg < end && !is_before_wire && !is_at_border();
   if (sight.payload > 0) return sight;
@@ -128,7 +119,7 @@ UserStream::Scan::Sight UserStream::Scan::look_for(size_t wanted, IoCursor* to,
 // Nobody is told of those, and the kernel calls the socket readable while they lie there. What
 // comes while this runs is for the next call: the kernel tells of it by an edge of its own.
 int UserStream::Scan::drop_empty() {
-  for (size_t most = bytes_queued(fd_) + s_.rx_.end - s_.rx_.beg; most > 0;) {
+  for (size_t most = bytes_queued(fd_) + s_.inbox_.buffered(); most > 0;) {
     size_t dropped = 0;
     if (const int e = drop_some(dropped); e != 0) return e;
     s_.note_fpdu_read();
@@ -140,10 +131,11 @@ int UserStream::Scan::drop_empty() {
 
 int UserStream::Scan::drop_some(size_t& dropped) {
   Rx& rx = s_.rx_;
+  Inbox& inbox = rx.inbox;
   rx.counted_queue = Rx::kUncounted;
-  const uint32_t buffered = rx.end - rx.beg;
+  const uint32_t buffered = inbox.buffered();
   if (data_ == nullptr) return ENOBUFS;
-  if (buffered > 0) std::memcpy(data_, s_.arena_.block_data(rx.block) + rx.beg, buffered);
+  if (buffered > 0) std::memcpy(data_, inbox.unparsed(s_.arena_).data(), buffered);
   const ssize_t n =
       base::sys.recv(fd_, data_ + buffered, capacity_ - buffered, MSG_PEEK | MSG_DONTWAIT);
   const size_t end = buffered + static_cast<size_t>(std::max<ssize_t>(n, 0));
@@ -163,9 +155,9 @@ int UserStream::Scan::drop_some(size_t& dropped) {
     dropped += fpdu.size;
   }
   const auto of_buffer = static_cast<uint32_t>(std::min<size_t>(buffered, dropped));
-  rx.beg += of_buffer;
+  inbox.beg += of_buffer;
   // What was read with the marker is plain.
-  if (result == EPROTOTYPE) rx.left = rx.end - rx.beg;
+  if (result == EPROTOTYPE) inbox.left = inbox.buffered();
   for (size_t left = dropped - of_buffer; left > 0;) {
     const ssize_t taken = base::sys.recv(fd_, data_, left, MSG_TRUNC | MSG_DONTWAIT);
     if (taken <= 0) return s_.fail_lost(fd_, "bytes known to be queued are gone");
@@ -177,24 +169,18 @@ int UserStream::Scan::drop_some(size_t& dropped) {
 
 int UserStream::Scan::swallow() {
   Rx& rx = s_.rx_;
+  uint32_t& end = rx.inbox.end;
   rx.counted_queue = Rx::kUncounted;
-  if (rx.block == Arena::kNoBlock) {
-    rx.block = s_.arena_.allocate_block();
-    if (rx.block == Arena::kNoBlock) return ENOBUFS;
-    rx.beg = rx.end = 0;
-  }
-  uint8_t* data = s_.arena_.block_data(rx.block);
-  std::memmove(data, data + rx.beg, rx.end - rx.beg);
-  rx.end -= rx.beg;
-  rx.beg = 0;
+  uint8_t* data = rx.inbox.buffer(s_.arena_);
+  if (data == nullptr) return ENOBUFS;
   // No more than that FPDU, and not its last byte: it may be whole by now, or its successor may.
   for (;;) {
-    const bool has_header = rx.end >= kChunkHeader;
+    const bool has_header = end >= kChunkHeader;
     const uint32_t want = has_header ? fpdu_size(base::load_be16(data)) - 1 : kChunkHeader;
-    if (want <= rx.end) return 0;
-    const ssize_t n = base::sys.recv(fd_, data + rx.end, want - rx.end, MSG_DONTWAIT);
+    if (want <= end) return 0;
+    const ssize_t n = base::sys.recv(fd_, data + end, want - end, MSG_DONTWAIT);
     if (n <= 0) return 0;
-    rx.end += static_cast<uint32_t>(n);
+    end += static_cast<uint32_t>(n);
     rx.queued -= std::min(rx.queued, static_cast<uint32_t>(n));
   }
 }
@@ -219,7 +205,7 @@ int UserStream::Scan::wait_for_more(size_t queued, Time deadline) {
 
 // Other bytes lie in front of FPDU `msn`.
 bool UserStream::is_border(uint32_t msn) {
-  if (has_residue() && msn == rx_.residue_fpdu) return true;
+  if (inbox_.has_beyond() && msn == inbox_.beyond_fpdu) return true;
   const shm::Segment* segment = segment_.load(std::memory_order_acquire);
   return segment != nullptr && r_.memory.receiving == Way::kWire && segment->has_moved() &&
          msn == InLane(*this)->first_fpdu_in_memory();
@@ -227,7 +213,10 @@ bool UserStream::is_border(uint32_t msn) {
 
 // Octets that stand for nothing would hide what lies behind them.
 void UserStream::prepare_look(int fd) {
-  if (is_at_residue() && rx_.residue_size == 0) take_residue_octets(fd);
+  if (is_beyond_next()) {
+    reach_beyond();
+    if (inbox_.ready.is_empty()) take_octets_beyond(fd);
+  }
   if (is_left_behind()) take_counted_octets(fd, 1, {});
 }
 
@@ -240,23 +229,15 @@ bool UserStream::is_left_behind() {
 
 // Of those that a poller may need one stays; the others are only in the way.
 uint64_t UserStream::octets_before_wire() {
-  return has_residue() ? rx_.residue_octets : InLane(*this)->octets_unread();
+  return inbox_.has_beyond() ? inbox_.beyond_octets : InLane(*this)->octets_unread();
 }
 
-// Of what lies behind the last FPDU of a kind: how many bytes were shown.
-size_t UserStream::look_behind_border(IoCursor& to, bool is_truncating) {
-  if (!has_residue()) return look_into_memory(to, is_truncating);
-  size_t seen = 0;
-  while (to.left() > 0 && seen < rx_.residue_size) {
-    const Bytes bytes = residue_at(seen, to.left());
-    is_truncating ? to.skip(bytes.size()) : to.put(bytes.data(), bytes.size());
-    seen += bytes.size();
-  }
-  return seen;
-}
-
-size_t UserStream::bytes_behind_border() {
-  return has_residue() ? rx_.residue_size : bytes_in_memory();
+// Of what lies behind the last FPDU of a kind: how many bytes were shown or, without `to`, lie
+// there.
+size_t UserStream::look_behind_border(IoCursor* to, bool is_truncating) {
+  const BlockChain& beyond = inbox_.beyond;
+  if (inbox_.has_beyond()) return to != nullptr ? show(beyond, *to, is_truncating) : beyond.size();
+  return to != nullptr ? look_into_memory(*to, is_truncating) : bytes_in_memory();
 }
 
 Io UserStream::peek(int fd, std::span<const iovec> to, int flags) {
@@ -336,7 +317,7 @@ Io UserStream::readable(int fd) {
 Io UserStream::readable_on_wire(int fd) {
   if (rx_.counted_queue != Rx::kUncounted && bytes_queued(fd) == rx_.counted_queue)
     return Io::ok(rx_.counted_payload);
-  const uint32_t buffered = rx_.end - rx_.beg;
+  const uint32_t buffered = inbox_.buffered();
   for (size_t room = 0;;) {
     Scan scan(*this, fd, room);
     const Scan::Sight sight = scan.look(nullptr);
@@ -346,7 +327,7 @@ Io UserStream::readable_on_wire(int fd) {
     }
     if (sight.payload == 0 && sight.has_control && scan.drop_empty() == EPROTOTYPE)
       return readable_turned(fd);
-    const bool is_plain_sight = sight.error == 0 && !sight.has_empty && !has_residue() &&
+    const bool is_plain_sight = sight.error == 0 && !sight.has_empty && !inbox_.has_beyond() &&
                                 segment_.load(std::memory_order_relaxed) == nullptr;
     rx_.counted_queue = is_plain_sight ? static_cast<uint32_t>(sight.queued) : Rx::kUncounted;
     rx_.counted_payload = static_cast<uint32_t>(sight.payload);

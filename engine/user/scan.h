@@ -47,7 +47,7 @@ class UserStream::Scan {
 
  private:
   int drop_some(size_t& dropped);
-  static size_t take(const uint8_t* p, size_t n, IoCursor* to, bool is_truncating);
+  static size_t take(Bytes bytes, IoCursor* to, bool is_truncating);
 
   static constexpr size_t kMostBytes = 8 << 20;
 

@@ -215,9 +215,9 @@ int UserStream::receive_start_frame(int fd, int flags) {
   for (bool is_first = true;; is_first = false) {
     size_t have = 0;
     if (!is_first && (flags & MSG_DONTWAIT) == 0 && patience.is_over()) return EAGAIN;
-    if (rx_.block != Arena::kNoBlock) {
-      have = rx_.end;
-      std::memcpy(frame, arena_.block_data(rx_.block), have);
+    if (const Bytes before = inbox_.unparsed(arena_); !before.empty()) {
+      have = before.size();
+      std::memcpy(frame, before.data(), have);
     }
     const ssize_t n = look_at_start(fd, {frame + have, sizeof frame - have}, flags);
     if (fd < 0) return EBADF;
@@ -234,7 +234,7 @@ int UserStream::receive_start_frame(int fd, int flags) {
     const auto view = mpa::StartupView::over({frame, seen}, kind_expected_by(r_.role));
     if (view) {
       base::sys.recv(fd, frame + have, view->size() - have, MSG_DONTWAIT);
-      free_received();
+      inbox_.free_buffer(arena_);
       rx_.was_alone = seen == view->size();
       return accept_start_frame(fd, *view);
     }
@@ -251,20 +251,11 @@ int UserStream::receive_start_frame(int fd, int flags) {
 
 // A frame that came in pieces does not leave the socket readable (I2).
 bool UserStream::buffer_start_bytes(int fd, size_t n) {
-  if (rx_.block == Arena::kNoBlock) {
-    rx_.block = arena_.allocate_block();
-    if (rx_.block == Arena::kNoBlock) return false;
-    rx_.beg = rx_.end = 0;
-  }
-  base::sys.recv(fd, arena_.block_data(rx_.block) + rx_.end, n, MSG_DONTWAIT);
-  rx_.end += static_cast<uint32_t>(n);
+  uint8_t* data = inbox_.buffer(arena_);
+  if (data == nullptr) return false;
+  base::sys.recv(fd, data + inbox_.end, n, MSG_DONTWAIT);
+  inbox_.end += static_cast<uint32_t>(n);
   return true;
-}
-
-void UserStream::free_received() {
-  if (rx_.block != Arena::kNoBlock) arena_.free_block(rx_.block);
-  rx_.block = Arena::kNoBlock;
-  rx_.beg = rx_.end = 0;
 }
 
 int UserStream::accept_start_frame(int fd, mpa::StartupView view) {

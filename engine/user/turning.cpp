@@ -76,9 +76,9 @@ int UserStream::await_again(int& fd, int flags, Patience& patience, bool has_par
 bool UserStream::pass_over_repeated(int& fd, int flags, Patience& patience, bool has_part, Io& io) {
   uint32_t& skip = r_.raw.skip;
   while (skip > 0) {
-    if (const uint32_t n = std::min(skip, rx_.left); n > 0) {
-      rx_.beg += n;
-      rx_.left -= n;
+    if (const uint32_t n = std::min(skip, inbox_.left); n > 0) {
+      inbox_.beg += n;
+      inbox_.left -= n;
       skip -= n;
       continue;
     }
@@ -118,26 +118,18 @@ Io UserStream::end_turned(size_t got, Io io) {
 // `got` bytes of the call have been delivered before.
 Io UserStream::recv_turned(int fd, IoCursor& to, int flags, size_t got, Patience& patience) {
   const bool is_truncating = (flags & MSG_TRUNC) != 0;
-  const auto deliver = [&](const uint8_t* p, size_t n) {
-    is_truncating ? to.skip(n) : to.put(p, n);
-    got += n;
-  };
-  while (to.left() > 0 && rx_.residue_size > 0) {
-    const Bytes bytes = residue_at(0, to.left());
-    deliver(bytes.data(), bytes.size());
-    r_.received.bytes.add(bytes.size());
-    take_residue(bytes.size());
-  }
+  got += deliver_ready(to, is_truncating);
   if (to.left() == 0) return Io::ok(static_cast<ssize_t>(got));
   const bool may_wait = got == 0 || (flags & MSG_WAITALL) != 0;
   if (!may_wait) flags |= MSG_DONTWAIT;
   Io io{};
   if (!pass_over_repeated(fd, flags, patience, got > 0, io)) return end_turned(got, io);
-  if (const size_t n = std::min<size_t>(to.left(), rx_.left); n > 0) {
-    deliver(arena_.block_data(rx_.block) + rx_.beg, n);
+  if (const size_t n = std::min<size_t>(to.left(), inbox_.left); n > 0) {
+    is_truncating ? to.skip(n) : to.put(inbox_.front(arena_).data(), n);
+    got += n;
     r_.received.bytes.add(n);
-    rx_.beg += static_cast<uint32_t>(n);
-    rx_.left -= static_cast<uint32_t>(n);
+    inbox_.beg += static_cast<uint32_t>(n);
+    inbox_.left -= static_cast<uint32_t>(n);
     if ((flags & MSG_WAITALL) == 0) flags |= MSG_DONTWAIT;
   }
   {
@@ -163,22 +155,16 @@ Io UserStream::recv_turned(int fd, IoCursor& to, int flags, size_t got, Patience
 
 Io UserStream::peek_turned(int fd, std::span<const iovec> to, int flags) {
   IoCursor cursor(to);
-  size_t seen = 0;
-  const auto show = [&](const uint8_t* p, size_t n) {
-    n = std::min(n, cursor.left());
-    (flags & MSG_TRUNC) != 0 ? cursor.skip(n) : cursor.put(p, n);
-    seen += n;
-  };
-  for (size_t at = 0; at < rx_.residue_size;) {
-    const Bytes bytes = residue_at(at, rx_.residue_size - at);
-    show(bytes.data(), bytes.size());
-    at += bytes.size();
-  }
+  const bool is_truncating = (flags & MSG_TRUNC) != 0;
+  size_t seen = show(inbox_.ready, cursor, is_truncating);
   Io io{};
   if (seen > 0) flags |= MSG_DONTWAIT;
   Patience patience(fd);
   if (!pass_over_repeated(fd, flags, patience, false, io)) return end_turned(seen, io);
-  if (rx_.left > 0) show(arena_.block_data(rx_.block) + rx_.beg, rx_.left);
+  if (const size_t n = std::min<size_t>(cursor.left(), inbox_.left); n > 0) {
+    is_truncating ? cursor.skip(n) : cursor.put(inbox_.front(arena_).data(), n);
+    seen += n;
+  }
   if (cursor.left() == 0) return Io::ok(static_cast<ssize_t>(seen));
   if (seen > 0) flags |= MSG_DONTWAIT;
   if (const int e = await_again(fd, flags, patience, false); e != 0) return Io::fail(e);
@@ -194,16 +180,16 @@ Io UserStream::peek_turned(int fd, std::span<const iovec> to, int flags) {
 
 Io UserStream::readable_turned(int fd) {
   Io io{};
-  const size_t beside = rx_.residue_size;
+  const size_t beside = inbox_.ready.size();
   if (!pass_over_what_is_there(fd, io)) return Io::ok(static_cast<ssize_t>(beside));
-  return Io::ok(static_cast<ssize_t>(beside + rx_.left + bytes_queued(fd)));
+  return Io::ok(static_cast<ssize_t>(beside + inbox_.left + bytes_queued(fd)));
 }
 
 bool UserStream::is_recv_ready_turned(int fd) {
   Io io{};
-  if (rx_.residue_size > 0) return true;
+  if (!inbox_.ready.is_empty()) return true;
   if (!pass_over_what_is_there(fd, io)) return io.error != EAGAIN;
-  return rx_.left > 0 || is_ready_now(fd, POLLIN);
+  return inbox_.left > 0 || is_ready_now(fd, POLLIN);
 }
 
 }  // namespace ddpsock::engine

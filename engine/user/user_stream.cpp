@@ -24,20 +24,9 @@ namespace {
 // Who is killed on the way leaks a block, but frees none that is another's by then. So does who
 // cannot map one, of those that follow it.
 void free_blocks(Arena& arena, Record& r) {
-  const auto free = [&arena](uint32_t& block) {
-    if (const uint32_t b = std::exchange(block, Arena::kNoBlock); b != Arena::kNoBlock)
-      arena.free_block(b);
-  };
-  free(r.rx.block);
-  free(r.tx.tail_block);
-  while (r.rx.residue_block != Arena::kNoBlock) {
-    const uint32_t block = r.rx.residue_block;
-    const uint8_t* data = arena.block_data(block);
-    if (data == nullptr) break;
-    std::memcpy(&r.rx.residue_block, data, sizeof block);  // names the next
-    arena.free_block(block);
-  }
-  for (uint32_t& block : r.rx.pool_blocks) free(block);
+  r.rx.inbox.clear(arena);
+  if (const uint32_t b = std::exchange(r.tx.tail_block, Arena::kNoBlock); b != Arena::kNoBlock)
+    arena.free_block(b);
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ class UserStream final : public Stream {
  public:
   // The record's cookie has just been compared, or read.
   UserStream(Arena& arena, Record& record)
-      : arena_(arena), r_(record), rx_(record.rx), tx_(record.tx) {}
+      : arena_(arena), r_(record), rx_(record.rx), tx_(record.tx), inbox_(record.rx.inbox) {}
 
   Io send(int fd, std::span<const iovec> from, int flags) override {
     return count_error(r_.sent, send_now(fd, from, flags));
@@ -104,6 +104,11 @@ class UserStream final : public Stream {
 
   // rx.cpp
   Io recv_now(int fd, std::span<const iovec> to, int flags);
+  // What lay in the peer's lane comes next (Inbox::beyond).
+  bool is_beyond_next() const { return inbox_.is_beyond_next(rx_.msn, rx_.mo); }
+  void reach_beyond();
+  size_t show(const BlockChain& bytes, IoCursor& to, bool is_truncating);
+  size_t deliver_ready(IoCursor& to, bool is_truncating);
   Io recv_stages(int fd, IoCursor& cursor, int flags);
   void note_fpdu_read();
 
@@ -121,8 +126,7 @@ class UserStream final : public Stream {
   // scan.cpp
   Io peek(int fd, std::span<const iovec> to, int flags);
   Io readable_on_wire(int fd);
-  size_t look_behind_border(IoCursor& to, bool is_truncating);
-  size_t bytes_behind_border();
+  size_t look_behind_border(IoCursor* to, bool is_truncating);
   bool is_border(uint32_t msn);
   bool is_left_behind();
   uint64_t octets_before_wire();
@@ -144,7 +148,6 @@ class UserStream final : public Stream {
   int accept_start_frame(int fd, mpa::StartupView view);
   int reject(int fd, const char* why);
   bool buffer_start_bytes(int fd, size_t n);
-  void free_received();
   // kHurried: nothing can go on before the peer's.
   enum class Frame : uint8_t { kUsual, kRejected, kHurried };
   int send_start_frame(int fd, int flags, Frame kind = Frame::kUsual);
@@ -213,7 +216,7 @@ class UserStream final : public Stream {
   Io send_before_memory(int fd, std::span<const iovec> from, int flags);
   bool is_at_memory();
   bool is_near_memory() const {
-    const bool may_be = segment_.load(std::memory_order_relaxed) != nullptr || has_residue();
+    const bool may_be = segment_.load(std::memory_order_relaxed) != nullptr || inbox_.has_beyond();
     return may_be && is_wire_near_memory();
   }
   bool is_wire_near_memory() const;
@@ -279,15 +282,7 @@ class UserStream final : public Stream {
     return segment != nullptr && segment->has_moved() &&
            (r_.memory.receiving != Way::kWireAgain || r_.memory.sending != Way::kWireAgain);
   }
-  bool has_residue() const { return rx_.residue_size > 0 || rx_.residue_octets > 0; }
-  // Its turn has come.
-  bool is_at_residue() const {
-    return has_residue() && rx_.msn == rx_.residue_fpdu && rx_.left == 0 && rx_.mo == 0;
-  }
-  Bytes residue_at(size_t skip, size_t most);
-  void take_residue(size_t n);
-  bool is_residue_mapped();
-  bool take_residue_octets(int fd);
+  bool take_octets_beyond(int fd);
 
   // one_sided.cpp. nullptr: this process has no queue pair.
   OneSided* queue_pair() const;
@@ -324,15 +319,9 @@ class UserStream final : public Stream {
   Drained drain_and_take_in(int fd, std::optional<size_t>& most);
   Drain take_fpdus(int fd, uint32_t end, uint32_t& taken, int& error);
   bool begin_draining(int fd);
-  bool pool_residue();
-  bool add_to_pool(const uint8_t* p, uint32_t n);
-  // Why it could not. An empty pool has room for any FPDU in its first block, if it has one.
-  Drain why_not_pooled() const { return rx_.pool_size() > 0 ? Drain::kNoRoom : Drain::kNoMemory; }
-  void take_from_pool(IoCursor& to, size_t n, bool is_truncating);
-  void show_pool(IoCursor to, size_t n, bool is_truncating);
   int settle_held(int fd);
   int free_window(int fd);
-  void drop_pool();
+  void drop_ready();
   Io recv_one_sided(int fd, std::span<const iovec> to, int flags);
   Io recv_drained(int fd, IoCursor& to, int flags, size_t& got, bool& is_foreign,
                   Patience& patience);
@@ -366,6 +355,7 @@ class UserStream final : public Stream {
   Record& r_;
   Rx& rx_;
   Tx& tx_;
+  Inbox& inbox_;
   // This process's own; a forked child inherits it.
   std::atomic<shm::Segment*> segment_{nullptr};
   std::atomic<uint32_t> lazy_thread_{0};  // let_bells_lie

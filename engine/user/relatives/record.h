@@ -17,6 +17,7 @@
 #include "engine/shm/segment.h"
 #include "engine/stream.h"
 #include "engine/user/relatives/arena.h"
+#include "engine/user/relatives/inbox.h"
 
 namespace ddpsock::engine {
 
@@ -38,44 +39,28 @@ class SleepMark {
   std::atomic<bool> is_asleep_{false};
 };
 
-// Bytes read from the kernel and not yet delivered, in order: perhaps the rest of a verified FPDU,
-// then the beginning of the next. [beg, end) of a block, or of the caller's stack while a call
-// runs.
 struct Rx {
   base::Lease lease;
   uint32_t msn = DDP_FIRST_MSN;  // of the Send in progress
   uint32_t mo = 0;               // how much of it has come; our own peers send it in one segment
-  uint32_t block = Arena::kNoBlock;
-  uint32_t beg = 0, end = 0;  // the buffered bytes
-  uint32_t left = 0;          // payload of the verified FPDU in front that is not delivered yet
-  uint32_t skip = 0;          // its pad and CRC bytes in the buffer after that
-  uint32_t queued = 0;        // the kernel has at least so many unread bytes
+  Inbox inbox;
+  uint32_t queued = 0;  // the kernel has at least so many unread bytes
   // What FIONREAD has found last, if nothing was taken since: with so many unread bytes in the
   // kernel so many can be delivered.
   static constexpr uint32_t kUncounted = UINT32_MAX;
   uint32_t counted_queue = kUncounted, counted_payload = 0;
-  int32_t error = 0;                   // an errno to be told once what came before is read
-  std::atomic<int32_t> low_water = 1;  // SO_RCVLOWAT
-  bool has_kept_byte = false;  // the last CRC byte of the FPDU in front is still in the kernel (I1)
+  int32_t error = 0;                     // an errno to be told once what came before is read
+  std::atomic<int32_t> low_water = 1;    // SO_RCVLOWAT
   bool has_queue_hints = false;          // TCP_INQ is on
   bool was_alone = false;                // the peer's start-up frame: no FPDU came with it
   std::atomic<bool> is_started = false;  // the peer's start-up frame was read
   // The holder waits in the kernel; everything here is as it left it.
   SleepMark is_asleep;
-  // Bytes that lay in the peer's lane when this process's family left it, in a chain of blocks.
-  // They come after all FPDUs before residue_fpdu, and on the wire so many octets lie in their
-  // place.
-  uint32_t residue_block = Arena::kNoBlock;
-  uint32_t residue_beg = 0, residue_size = 0, residue_fpdu = 0, residue_octets = 0;
-  // Once drained (one_sided_rx.cpp): stream bytes that come before all others, and the kernel's
-  // unread bytes that are accounted for already. `block` then holds the beginning of an FPDU.
-  static constexpr size_t kPoolBlocks = 8;
-  std::array<uint32_t, kPoolBlocks> pool_blocks{};
-  uint32_t pool_beg = 0, pool_end = 0;
+  // Once drained (one_sided_rx.cpp): the kernel's unread bytes that are accounted for already. The
+  // inbox's buffer then holds the beginning of an FPDU.
   uint32_t held = 0;
   bool is_drained = false;
   std::atomic<bool> is_wanted = false;  // the queue pair's thread found the lease taken
-  uint32_t pool_size() const { return pool_end - pool_beg; }
 };
 
 struct Tx {
