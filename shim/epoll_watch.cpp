@@ -16,6 +16,7 @@
 namespace ddpsock::shim {
 
 constinit std::atomic<unsigned> watch_count{0};
+constinit std::atomic<int> MemberChange::under_way{0};
 
 namespace {
 
@@ -109,13 +110,20 @@ std::optional<unsigned> count_members_with(int set, uint64_t data) {
 }  // namespace
 
 void set_watch(int set, int fd, const epoll_event& event) {
+  const bool may_withdraw = (event.events & (EPOLLET | EPOLLONESHOT)) == 0;
+  bool is_known = false;
+  visit_with_data(set, event.data.u64, [&](const Watch& watch, int watched) {
+    is_known |= watched == fd && may_withdraw &&
+                watch.may_withdraw.load(std::memory_order_relaxed) &&
+                watch.is_alone.load(std::memory_order_relaxed);
+  });
+  if (is_known) return;
   forget_watch(set, fd);
   for (unsigned i = 0; i < kMaxWatches; ++i) {
     uint64_t free = watches[i].key.load(std::memory_order_relaxed);
     if (free != 0 || !watches[i].key.compare_exchange_strong(free, kClaimed)) continue;
     watches[i].data.store(event.data.u64, std::memory_order_relaxed);
-    watches[i].may_withdraw.store((event.events & (EPOLLET | EPOLLONESHOT)) == 0,
-                                  std::memory_order_relaxed);
+    watches[i].may_withdraw.store(may_withdraw, std::memory_order_relaxed);
     watches[i].is_alone.store(false, std::memory_order_relaxed);
     watches[i].key.store(make_key(set, fd), std::memory_order_release);
     watch_count.fetch_add(1, std::memory_order_acq_rel);
@@ -148,7 +156,7 @@ bool may_withdraw_from(int set, epoll_data_t data) {
     may &= watch.may_withdraw.load(std::memory_order_relaxed);
     is_known &= watch.is_alone.load(std::memory_order_relaxed);
   });
-  if (!may || is_known) return may;
+  if (!may || (is_known && !MemberChange::is_any())) return may;
   const std::optional<unsigned> count = count_members_with(set, data.u64);
   if (!count) return true;
   may = *count == 1;

@@ -31,12 +31,25 @@ struct Watched {
   bool may_withdraw = false;
 };
 
+// An epoll_ctl is at work: what becomes a member may have any data, and be reported to another
+// thread before note_member().
+class MemberChange {
+ public:
+  MemberChange() { under_way.fetch_add(1); }
+  ~MemberChange() { under_way.fetch_sub(1); }
+  MemberChange(const MemberChange&) = delete;
+  MemberChange& operator=(const MemberChange&) = delete;
+  static bool is_any() { return under_way.load() != 0; }
+
+ private:
+  static std::atomic<int> under_way;
+};
 // `fd` has become, or stays, a member of `set` with this data: an event with it may be this one's
 // from now on, and is not withdrawn on the word of another.
 void note_member(int set, int fd, epoll_data_t data);
 // May an event with this data be withdrawn, which is a watch's? Asks the kernel once
-// after each set_watch() whether it can be another member's; where that cannot be asked it goes by
-// note_member().
+// after a set_watch() that changes anything whether it can be another member's; where that cannot
+// be asked it goes by note_member().
 bool may_withdraw_from(int set, epoll_data_t data);
 
 // A descriptor that `set` watches with `data`.

@@ -123,8 +123,10 @@ void WatchedSet::in_child() {
   generation_.store(base::process_generation(), std::memory_order_relaxed);
   for (std::atomic<uint64_t>& numbers : own_)
     if (numbers.load(std::memory_order_relaxed) != 0) numbers.store(0, std::memory_order_relaxed);
-  for (WatchedSet& s : sets)
+  for (WatchedSet& s : sets) {
+    s.changes_.store(0, std::memory_order_relaxed);
     if (const int set = s.set_.load(std::memory_order_relaxed) - 1; set >= 0) forget_set(set);
+  }
 }
 
 WatchedSet* WatchedSet::claim(int set) {
@@ -203,6 +205,7 @@ void WatchedSet::leave_to_kernel(int set, int fd, const epoll_event& event) {
   if (s == nullptr) return;
   if (Watch* w = s->find_fd(fd); w != nullptr) s->give_up(*w, fd);
   s->others_.add(fd, event);
+  s->hand_over_with(event.data.u64);
 }
 
 // Whoever watches it from now on relies on the kernel.
@@ -230,8 +233,13 @@ void WatchedSet::note_other(int set, int operation, int fd, const epoll_event* e
   if (s == nullptr) return;
   if (operation == EPOLL_CTL_DEL) return s->others_.remove(fd);
   s->others_.add(fd, *event);
-  s->each([&](Watch& w, int watched) {
-    if (w.data.load(std::memory_order_relaxed) == event->data.u64) s->hand_over(w, watched);
+  s->hand_over_with(event->data.u64);
+}
+
+// What another member may be reported by.
+void WatchedSet::hand_over_with(uint64_t data) {
+  each([=, this](Watch& w, int fd) {
+    if (w.data.load(std::memory_order_relaxed) == data) hand_over(w, fd);
   });
 }
 
@@ -300,6 +308,10 @@ void WatchedSet::tell_all() {
 
 void WatchedSet::tell_kernel_all() {
   for (WatchedSet& s : sets) s.tell_all();
+}
+
+WatchedSet::Change::Change(int set) : set_(find(set)) {
+  if (set_ != nullptr) set_->changes_.fetch_add(1);
 }
 
 WatchedSet::Inside::Inside(WatchedSet& set) : set_(set) {
@@ -393,7 +405,7 @@ uint32_t WatchedSet::without_bell(const epoll_event& event) {
   each([&](Watch& w, int fd) {
     if (w.data.load(std::memory_order_relaxed) != event.data.u64) return;
     is_watched = true;
-    if ((left & kReadable) == 0 || (left & kEnded) != 0) return;
+    if ((left & kReadable) == 0 || (left & kEnded) != 0 || changes_.load() > 0) return;
     with_stream(fd, [&](engine::Stream& stream) {
       if (is_for_bell(w, fd, stream)) {
         left &= ~kReadable;

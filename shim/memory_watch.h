@@ -51,6 +51,20 @@ class WatchedSet {
   static void tell_kernel() {
     if (deferred.load(std::memory_order_acquire) != 0) tell_kernel_all();
   }
+  // An epoll_ctl is at work on the set: what becomes a member may have any data, and be reported to
+  // another thread before that is known.
+  class Change {
+   public:
+    explicit Change(int set);
+    ~Change() {
+      if (set_ != nullptr) set_->changes_.fetch_sub(1);
+    }
+    Change(const Change&) = delete;
+    Change& operator=(const Change&) = delete;
+
+   private:
+    WatchedSet* set_;
+  };
   // A thread waits in the set, from its first look to its return.
   class Inside {
    public:
@@ -124,11 +138,13 @@ class WatchedSet {
   bool has_other_with(uint64_t data, int fd);
   static void leave_to_kernel(int set, int fd, const epoll_event& event);
   void give_up(Watch& w, int fd);
+  void hand_over_with(uint64_t data);
   void hand_over(Watch& w, int fd);
 
   std::atomic<int> set_;          // plus 1; 0: free
   std::atomic<uint32_t> waiter_;  // the thread that waited here last
   std::atomic<int> inside_;
+  std::atomic<int> changes_;  // under way
   std::atomic<bool> is_deferring_;
   std::atomic<bool> has_forked_;  // a child has it too, and must find what we have asked for
   std::atomic<unsigned> end_, next_;

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/kernel_call.h"
+#include "shim/real.h"
 #include "shim/test_parts.h"
 
 namespace ddpsock::shim {
@@ -110,6 +111,27 @@ TEST_F(MemoryWatch, AnEdgeForEachChange) {
     EXPECT_EQ(look(), uint32_t{EPOLLIN});
     EXPECT_EQ(look(), 0u);
   }
+}
+
+// Another thread waits in the set while a pipe is added that has the same data.
+TEST_F(MemoryWatch, TheEdgeOfAMemberThatComesMeanwhile) {
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  EXPECT_EQ(write(ends[1], "x", 1), 1);
+  static int reported;
+  static const auto epoll_ctl_of_libc = real.epoll_ctl;
+  real.epoll_ctl = [](int to, int operation, int fd, epoll_event* as) {
+    const int result = epoll_ctl_of_libc(to, operation, fd, as);
+    epoll_event seen;
+    reported = epoll_wait(to, &seen, 1, 0);
+    return result;
+  };
+  epoll_event event{.events = EPOLLIN | EPOLLET, .data = {.u64 = 100}};
+  EXPECT_EQ(epoll_ctl(set, EPOLL_CTL_ADD, ends[0], &event), 0);
+  real.epoll_ctl = epoll_ctl_of_libc;
+  EXPECT_EQ(reported, 1);
+  for (const int fd : ends) close(fd);
 }
 
 TEST_F(MemoryWatch, AllThatHaveBytesComeInTurnWhereThereIsNoRoomForAll) {

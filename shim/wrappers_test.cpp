@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -651,6 +652,64 @@ TEST_F(Wrappers, EpollWithdrawsLevelTriggeredReportsOnly) {
   engine.unready = 1;
   EXPECT_EQ(epoll_pwait(set, &event, 1, 0, nullptr), 1);
   close(set);
+}
+
+// What the kernel has said of the set's members holds until the program changes something.
+TEST_F(Wrappers, EpollAsksOnceWhoHasTheDataOfAWatch) {
+  connect_pair();
+  raw_write(served, "x");
+  const int set = epoll_create1(0);
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = 42}};
+  epoll_ctl(set, EPOLL_CTL_ADD, client, &event);
+  static int reads;
+  static const auto read_of_libc = real.read;
+  real.read = [](int fd, void* to, size_t size) {
+    ++reads;
+    return read_of_libc(fd, to, size);
+  };
+  std::array<int, 2> asked{};
+  for (int& each : asked) {
+    reads = 0;
+    engine.unready = 1;
+    EXPECT_EQ(epoll_wait(set, &event, 1, 0), 0);
+    each = reads;
+    event = {.events = EPOLLIN, .data = {.u64 = 42}};
+    epoll_ctl(set, EPOLL_CTL_MOD, client, &event);
+  }
+  real.read = read_of_libc;
+  EXPECT_GT(asked[0], 0);
+  EXPECT_EQ(asked[1], 0);
+  close(set);
+}
+
+// Another thread waits in the set while the pipe is added.
+TEST_F(Wrappers, EpollKeepsTheEdgeOfAMemberThatComesMeanwhile) {
+  connect_pair();
+  raw_write(served, "x");
+  static int set;
+  set = epoll_create1(0);
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = 42}};
+  epoll_ctl(set, EPOLL_CTL_ADD, client, &event);
+  engine.unready = 1;
+  EXPECT_EQ(epoll_wait(set, &event, 1, 0), 0);  // it is known now that nobody else has its data
+  raw_read(client);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  ASSERT_EQ(write(ends[1], "x", 1), 1);
+  static int reported;
+  static const auto epoll_ctl_of_libc = real.epoll_ctl;
+  real.epoll_ctl = [](int to, int operation, int fd, epoll_event* as) {
+    const int result = epoll_ctl_of_libc(to, operation, fd, as);
+    engine.unready = 1;
+    epoll_event seen{};
+    reported = epoll_wait(set, &seen, 1, 0);
+    return result;
+  };
+  event = {.events = EPOLLIN | EPOLLET, .data = {.u64 = 42}};
+  EXPECT_EQ(epoll_ctl(set, EPOLL_CTL_ADD, ends[0], &event), 0);
+  real.epoll_ctl = epoll_ctl_of_libc;
+  EXPECT_EQ(reported, 1);
+  for (const int fd : {set, ends[0], ends[1]}) close(fd);
 }
 
 TEST_F(Wrappers, SendfileMovesTheOffsetByWhatWasSent) {

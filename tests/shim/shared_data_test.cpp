@@ -74,6 +74,22 @@ TEST_F(SharedData, OfTwoStreams) {
   EXPECT_EQ(recv_exactly(busy.server.get(), 3), "abc");
 }
 
+// Each in turn, and where both are in shared memory.
+TEST_F(SharedData, OfTwoStreamsThatHaveTalked) {
+  const Pair pairs[] = {connected_pair(), connected_pair()};
+  for (const Pair& pair : pairs)
+    for (int i = 0; i < 3; ++i) expect_alive(pair.client.get(), pair.server.get());
+  for (const Pair& pair : pairs) add(pair.server.get(), EPOLLIN | EPOLLET);
+  epoll_event event{};
+  while (epoll_wait(epoll_.get(), &event, 1, 0) == 1) continue;
+  for (int i = 0; i < 10; ++i)
+    for (const Pair& pair : pairs) {
+      send_all(pair.client.get(), "abc");
+      EXPECT_EQ(epoll_wait(epoll_.get(), &event, 1, kSoon), 1) << i;
+      EXPECT_EQ(recv_exactly(pair.server.get(), 3), "abc");
+    }
+}
+
 // The connection is complete when the edge is reported, and has nothing to read.
 TEST_F(SharedData, OfAnEdgeBesideAConnectionUnderWay) {
   const Listener listener = listen_loopback();
