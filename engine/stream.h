@@ -105,7 +105,6 @@ struct Glance {
   bool is_in_memory = false;      // bytes come through memory shared with the peer
   bool is_wire_in_use = false;    // or, some of them, as FPDUs, of which this says nothing
   bool has_bytes = false;         // some are there
-  bool has_room = false;          // and there is room for such bytes the other way
   bool may_have_ended = false;    // the peer's FIN, of which this says nothing else, may be there
   uint64_t position = 0;          // changes with each that comes
   uint32_t peer_cpu = 0;          // where the peer last ran, plus 1; 0 if not known
@@ -186,6 +185,9 @@ class Stream {
   virtual void await_calls() {}
 
   virtual Glance glance() const = 0;
+  // Is there room in that memory for bytes the other way? Apart, for it looks where the peer writes
+  // with each byte that it reads.
+  virtual bool has_memory_room() const = 0;
 
   // Thread `thread` (0: none) watches this stream by glances: where it reads all there is, the
   // kernel may go on calling the socket readable, until settle().

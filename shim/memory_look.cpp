@@ -2,6 +2,7 @@
 #include "shim/memory_look.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/process.h"
 #include "base/spin.h"
@@ -31,8 +32,8 @@ void MemoryLook::add(WatchedSet::Watch& w, unsigned place) {
     item.watch = &w;
     item.stream = item.use->stream.load(std::memory_order_acquire);
     item.place = place;
-    if (item.stream->glance().may_be_in_memory) {
-      ++count_;
+    if (const engine::Glance glance = item.stream->glance(); glance.may_be_in_memory) {
+      note(count_++, glance);
       return;
     }
   }
@@ -50,7 +51,8 @@ void MemoryLook::know(std::span<const epoll_event> events) {
 }
 
 // What a program is to be told, of what it asked for. Edges of writability are the kernel's.
-uint32_t MemoryLook::news_of(const WatchedSet::Watch& w, const engine::Glance& glance) {
+uint32_t MemoryLook::news_of(const Item& item, const engine::Glance& glance) {
+  const WatchedSet::Watch& w = *item.watch;
   const uint32_t wanted =
       w.is_wanted.load(std::memory_order_relaxed) ? w.events.load(std::memory_order_relaxed) : 0;
   const bool is_edge = (wanted & EPOLLET) != 0;
@@ -58,30 +60,39 @@ uint32_t MemoryLook::news_of(const WatchedSet::Watch& w, const engine::Glance& g
   if (glance.has_bytes &&
       !(is_edge && w.reported.load(std::memory_order_relaxed) == glance.position))
     news = wanted & kReadable;
-  if (glance.has_room && !is_edge) news |= wanted & kWritable;
+  if ((wanted & kWritable) != 0 && !is_edge && glance.is_in_memory &&
+      item.stream->has_memory_room())
+    news |= wanted & kWritable;
   return news;
 }
 
 // True: something was found that was neither found nor known before.
+bool MemoryLook::note(unsigned i, const engine::Glance& glance) {
+  Item& item = items_[i];
+  const uint32_t news = news_of(item, glance);
+  if (glance.peer_cpu != 0) peer_cpu_ = glance.peer_cpu;
+  item.is_on_wire = !glance.is_in_memory || glance.is_wire_in_use || glance.may_have_ended;
+  if ((news & ~item.news) == 0) return false;
+  if (item.news == 0) order_[found_++] = static_cast<uint8_t>(i);
+  item.news |= news;
+  item.position = glance.position;
+  return !item.is_known;
+}
+
 bool MemoryLook::pass() {
   bool has_added = false;
-  for (unsigned i = 0; i < count_; ++i) {
-    Item& item = items_[i];
-    if ((item.news & kReadable) != 0) continue;
-    const engine::Glance glance = item.stream->glance();
-    const uint32_t news = news_of(*item.watch, glance);
-    item.is_on_wire = !glance.is_in_memory || glance.is_wire_in_use || glance.may_have_ended;
-    if ((news & ~item.news) == 0) continue;
-    if (item.news == 0) order_[found_++] = static_cast<uint8_t>(i);
-    item.news |= news;
-    item.position = glance.position;
-    has_added |= !item.is_known;
-  }
+  for (unsigned i = 0; i < count_; ++i)
+    if ((items_[i].news & kReadable) == 0) has_added |= note(i, items_[i].stream->glance());
   return has_added;
 }
 
 bool MemoryLook::find() {
-  const bool has_added = pass();
+  bool has_added = false;
+  if (std::exchange(is_first_pass_told_, true)) {
+    has_added = pass();
+  } else {
+    for (unsigned n = 0; n < found_ && !has_added; ++n) has_added = !items_[order_[n]].is_known;
+  }
   while (has_added && pass()) continue;
   return has_added;
 }
@@ -94,21 +105,17 @@ std::span<const int> MemoryLook::wires() {
 }
 
 bool MemoryLook::spin() {
-  uint32_t peer_cpu = 0;
   int64_t lazy = 0;
-  for (unsigned i = 0; i < count_; ++i) {
-    if (const auto glance = items_[i].stream->glance(); glance.peer_cpu != 0)
-      peer_cpu = glance.peer_cpu;
+  for (unsigned i = 0; i < count_; ++i)
     if (items_[i].watch->has_lazy_bell.load(std::memory_order_relaxed)) ++lazy;
-  }
   base::Spin& mine = base::Spin::mine();
   const auto has_news = [this] {
     for (unsigned i = 0; i < count_; ++i)
-      if (news_of(*items_[i].watch, items_[i].stream->glance()) != 0) return true;
+      if (news_of(items_[i], items_[i].stream->glance()) != 0) return true;
     return false;
   };
-  if (mine.is_beside(peer_cpu)) return mine.by_yielding(has_news);
-  if (!mine.is_worth(peer_cpu, peer_cpu)) return false;
+  if (mine.is_beside(peer_cpu_)) return mine.by_yielding(has_news);
+  if (!mine.is_worth(peer_cpu_, peer_cpu_)) return false;
   return mine.until(has_news, Duration{kSettling.ns * lazy});
 }
 

@@ -31,7 +31,8 @@ class MemoryLook {
 
   // `events` will be reported in any case, and need not be found.
   void know(std::span<const epoll_event> events);
-  // Passes until one adds nothing. True: the first has added something.
+  // Passes until one adds nothing; to have made this is the first. True: that, or the first of a
+  // later call, has added something.
   bool find();
   // Waits a little for something to find, without sleeping, where that is worth it.
   bool spin();
@@ -60,7 +61,8 @@ class MemoryLook {
 
   void add(WatchedSet::Watch& w, unsigned place);
   bool pass();
-  static uint32_t news_of(const WatchedSet::Watch& w, const engine::Glance& glance);
+  bool note(unsigned i, const engine::Glance& glance);
+  static uint32_t news_of(const Item& item, const engine::Glance& glance);
   static uint32_t take(Item& item);
 
   WatchedSet& set_;
@@ -71,6 +73,8 @@ class MemoryLook {
   std::array<uint8_t, WatchedSet::kMost> order_;  // items with news, as they were found
   std::array<int, WatchedSet::kMost> wires_;
   unsigned count_ = 0, found_ = 0;
+  uint32_t peer_cpu_ = 0;  // where one of the peers last ran, as Glance has it
+  bool is_first_pass_told_ = false;
 };
 
 }  // namespace ddpsock::shim

@@ -96,7 +96,7 @@ TEST_F(MemoryWatch, BytesInMemoryAreAnEventAlthoughTheKernelKnowsOfNone) {
 }
 
 TEST_F(MemoryWatch, RoomIsAnEventForWhoAsked) {
-  glance(0).has_room = true;
+  test::engine.have_memory_room[0] = true;
   ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
   EXPECT_EQ(look(), 0u);
   ASSERT_EQ(control(EPOLL_CTL_MOD, 0, EPOLLIN | EPOLLOUT), 0);

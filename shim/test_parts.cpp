@@ -22,6 +22,7 @@ void reset_parts() {
   engine.takes_at_most = 0;
   engine.after_next = nullptr;
   for (auto& glance : engine.glances) glance = {};
+  engine.have_memory_room = {};
   policy.is_active = false;
   policy.connect = policy.established = policy.accept = Mode::kPlain;
   policy.asked = policy.listeners = policy.late_listeners = 0;
@@ -103,6 +104,7 @@ class InvertingStream final : public ddpsock::engine::Stream {
   }
   void leave_memory(int) override {}
   ddpsock::engine::Glance glance() const override { return engine.glances[number]; }
+  bool has_memory_room() const override { return engine.have_memory_room[number]; }
   void let_bells_lie(uint32_t) override {}
   void settle(int) override {}
   bool set_kept_option(int, int) override { return false; }

@@ -26,6 +26,7 @@ struct Engine {
   std::atomic<void (*)()> after_next;            // runs at the end of the next send or recv
   // What a look at each stream's memory says, in the order in which they were opened.
   std::array<ddpsock::engine::Glance, kMostStreams> glances;
+  std::array<bool, kMostStreams> have_memory_room{};
 };
 extern Engine engine;
 

@@ -62,11 +62,12 @@ struct Lane {
     std::atomic<uint64_t> settled_octets;
     // Octets that there will ever be, plus 1, once it has left: FPDUs follow them. 0: not left.
     std::atomic<uint64_t> last_octet;
+    std::atomic<uint32_t> has_ended;  // its FIN is on the wire, or will be at once
+    std::atomic<uint32_t> cpu;        // where it last ran, plus 1
+    // Up to here a line of 64 bytes: all that a poller looks at.
     std::atomic<uint32_t> fpdus;  // the number of the next, as far as they precede the octets
-    std::atomic<uint32_t> cpu;    // where it last ran, plus 1
     // Its end of the connection is a reset, whatever has been read (SO_LINGER 0).
     std::atomic<uint32_t> is_resetting;
-    std::atomic<uint32_t> has_ended;  // its FIN is on the wire, or will be at once
   } writer;
   struct alignas(kLine) {  // by the reader
     std::atomic<uint64_t> head;

@@ -434,33 +434,39 @@ bool UserStream::is_ready_in_memory(int fd) {
 Glance UserStream::glance() const {
   shm::Segment* segment = segment_.load(std::memory_order_acquire);
   const Memory& m = r_.memory;
-  const auto state = m.state.load(std::memory_order_relaxed);
-  const bool may_be_in_memory =
-      state == MemoryState::kJoined || state == MemoryState::kOffered ||
-      (segment == nullptr && r_.wants_memory &&
-       (state == MemoryState::kUnasked || state == MemoryState::kInvited));
-  if (segment == nullptr || m.receiving.load(std::memory_order_relaxed) == Way::kWireAgain)
-    return {.may_be_in_memory = may_be_in_memory};
+  const Way way = m.receiving.load(std::memory_order_acquire);
+  if (segment == nullptr || way == Way::kWireAgain) {
+    const auto state = m.state.load(std::memory_order_relaxed);
+    return {.may_be_in_memory =
+                state == MemoryState::kJoined || state == MemoryState::kOffered ||
+                (segment == nullptr && r_.wants_memory &&
+                 (state == MemoryState::kUnasked || state == MemoryState::kInvited))};
+  }
   const shm::Lane& in = segment->lane_from(other(m.end));
-  const shm::Lane& out = segment->lane_from(m.end);
   const uint64_t tail = in.writer.tail.load(std::memory_order_acquire);
   const uint64_t unread =
       (tail & ~shm::kClosedBit) - in.reader.head.load(std::memory_order_relaxed);
   const auto mark = static_cast<uint64_t>(rx_.low_water.load(std::memory_order_relaxed));
   const bool has_ended = in.writer.has_ended.load(std::memory_order_relaxed) != 0;
-  const uint64_t queued = out.writer.tail.load(std::memory_order_relaxed) -
-                          out.reader.head.load(std::memory_order_relaxed);
   // What comes by the wire first may still be under way there.
-  const bool is_behind_wire = m.receiving.load(std::memory_order_acquire) == Way::kWire;
+  const bool is_behind_wire = way == Way::kWire;
   return {.may_be_in_memory = true,
           .is_in_memory = true,
           .is_wire_in_use = is_behind_wire,
           .has_bytes = !is_behind_wire && (unread >= mark || (unread > 0 && has_ended)),
-          .has_room = m.sending.load(std::memory_order_relaxed) == Way::kMemory &&
-                      queued <= shm::kRingSize / 2,
           .may_have_ended = has_ended,
           .position = tail,
           .peer_cpu = in.writer.cpu.load(std::memory_order_relaxed)};
+}
+
+bool UserStream::has_memory_room() const {
+  shm::Segment* segment = segment_.load(std::memory_order_acquire);
+  const Memory& m = r_.memory;
+  if (segment == nullptr || m.sending.load(std::memory_order_relaxed) != Way::kMemory) return false;
+  const shm::Lane& out = segment->lane_from(m.end);
+  const uint64_t queued = out.writer.tail.load(std::memory_order_relaxed) -
+                          out.reader.head.load(std::memory_order_relaxed);
+  return queued <= shm::kRingSize / 2;
 }
 
 // The peer's pollers look here, and ask the kernel only if there may be something to hear.

@@ -58,6 +58,7 @@ class UserStream final : public Stream {
   void before_exit(int fd) override;
   void await_calls() override;
   Glance glance() const override;
+  bool has_memory_room() const override;
   void let_bells_lie(uint32_t thread) override {
     lazy_thread_.store(thread, std::memory_order_relaxed);
     habit_.on_poller();
