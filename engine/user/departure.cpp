@@ -239,6 +239,7 @@ PlainReturn UserStream::start_for_departure(int fd) {
       return {State::kPending, "the peer has not begun"};
     case kEndOfStream:
       // It has closed: who only ends its stream begins it first (shutdown()).
+      set_kernel_low_water(fd, rx_.low_water);
       r_.state.store(StreamState::kPlain, std::memory_order_release);
       return {State::kPlain, ""};
     case EPROTOTYPE:

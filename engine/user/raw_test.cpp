@@ -867,5 +867,18 @@ TEST_F(RawHostileTest, ARelativeThatIsKilledMeanwhile) {
   EXPECT_GT(whole, 0);
 }
 
+// What the program has set is the kernel's to keep again.
+TEST(ReturnToPlain, OfAPeerThatHasNotBegunGivesTheLowWaterMarkBack) {
+  TcpPair tcp;
+  End end(tcp.server, Role::kResponder);
+  end.s->set_receive_low_water(50);
+  tcp.close_client();
+  EXPECT_EQ(end.s->return_to_plain(end.fd).state, State::kPlain);
+  int mark = 0;
+  socklen_t size = sizeof mark;
+  getsockopt(end.fd, SOL_SOCKET, SO_RCVLOWAT, &mark, &size);
+  EXPECT_EQ(mark, 50);
+}
+
 }  // namespace
 }  // namespace ddpsock::engine
