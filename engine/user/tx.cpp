@@ -3,9 +3,12 @@
 // 3, I4), so an FPDU is handed over only when the kernel is sure to take it whole; what it is sure
 // to take is kept as a credit and asked for again (SO_MEMINFO) only when that runs out.
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 
 #include <array>
+#include <climits>
 #include <utility>
 
 #include "base/keep_errno.h"
@@ -52,6 +55,23 @@ constexpr uintptr_t kPage = 4096;
 uint8_t* away_from(const uint8_t* source, uint8_t* block) {
   const uintptr_t lag = (kChunkHeader - reinterpret_cast<uintptr_t>(source)) % kPage;
   return (lag + kPage / 4) % kPage < kPage / 2 ? block + kPage / 2 : block;
+}
+
+// The kernel has room and cuts all the same where the program limits what is unsent
+// (TCP_NOTSENT_LOWAT). Afterwards the next writer, or poller, is to be told of room as before.
+template <typename Send>
+ssize_t beyond_unsent_limit(int fd, Send send) {
+  int limit = 0;
+  socklen_t size = sizeof limit;
+  base::sys.getsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &limit, &size);
+  constexpr int kNone = INT_MAX;
+  base::sys.setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kNone, sizeof kNone);
+  const ssize_t n = send();
+  const int error = errno;
+  base::sys.setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &limit, sizeof limit);
+  is_ready_now(fd, POLLOUT);
+  errno = error;
+  return n;
 }
 
 }  // namespace
@@ -319,11 +339,15 @@ int UserStream::flush_tail(int fd, bool may_wait) {
   constexpr Duration kTailPatience = Duration::from_ms(2000);
   const Time deadline = base::now() + kTailPatience;
   const uint8_t* data = arena_.block_data(tx_.tail_block);
-  while (tx_.tail_beg < tx_.tail_end) {
-    const ssize_t n = without_cancellation([&] {
+  const auto send_rest = [&] {
+    return without_cancellation([&] {
       return base::sys.send(fd, data + tx_.tail_beg, tx_.tail_end - tx_.tail_beg,
                             MSG_DONTWAIT | MSG_NOSIGNAL);
     });
+  };
+  while (tx_.tail_beg < tx_.tail_end) {
+    ssize_t n = send_rest();
+    if (n < 0 && errno == EAGAIN) n = beyond_unsent_limit(fd, send_rest);
     if (n > 0) {
       tx_.tail_beg += static_cast<uint32_t>(n);
       continue;

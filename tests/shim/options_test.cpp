@@ -360,5 +360,19 @@ TEST_F(Options, OffsetsAreRefused) {
   expect_alive(client_, server_);
 }
 
+TEST_F(Options, ALimitOfWhatIsUnsentHoldsNoSendUp) {
+  const Pair pair = connected_pair();
+  const int client = pair.client.get(), server = pair.server.get();
+  expect_alive(client, server);
+  set_option(client, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 16'384);
+  make_nonblocking(client);
+  const int64_t start = now_ms();
+  const size_t sent = fill_until_refused(client, 7, 256 * 1024);
+  EXPECT_LT(now_ms() - start, 1'000);
+  EXPECT_EQ(get_option(client, IPPROTO_TCP, TCP_NOTSENT_LOWAT), 16'384);
+  EXPECT_TRUE(is_same(recv_exactly(server, sent), pattern(sent, 7)));
+  expect_alive(client, server);
+}
+
 }  // namespace
 }  // namespace ddpsock::shim_tests
