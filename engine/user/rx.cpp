@@ -569,8 +569,12 @@ Io UserStream::recv_now(int fd, std::span<const iovec> to, int flags) {
     }
   }
   if (!rx_.is_started) {
-    if (const int e = start_receiving(fd, flags); e != 0)
+    if (const int e = start_receiving(fd, flags); e == EPROTOTYPE) {
+      hold.end();
+      return go_on_as_plain(fd, to, flags);
+    } else if (e != 0) {
       return e == kEndOfStream ? Io::ok(0) : Io::fail(e);
+    }
     fd = still(fd);
   }
   if (r_.memory.state == MemoryState::kInvited) {

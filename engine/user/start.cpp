@@ -342,6 +342,26 @@ int UserStream::sniff(int fd, int flags) {
   }
 }
 
+// What a receive does that finds the verdict plain: it is the kernel's, Io::fail(EPROTOTYPE). But
+// the bytes that decided may be fewer than SO_RCVLOWAT, which the kernel has only now; and one that
+// takes a part and sleeps for the rest is woken by as many more.
+Io UserStream::go_on_as_plain(int fd, std::span<const iovec> to, int flags) {
+  const Io plain = Io::fail(EPROTOTYPE);
+  const auto mark = static_cast<size_t>(std::max(rx_.low_water.load(), 1));
+  if (mark == 1 || (flags & (MSG_DONTWAIT | MSG_PEEK)) != 0) return plain;
+  const size_t wanted = std::min(mark, IoCursor(to).left());
+  if (bytes_queued(fd) >= wanted || is_nonblocking(fd)) return plain;
+  const int e = wait_ready(fd, POLLIN, deadline_of(fd, SO_RCVTIMEO));
+  if ((fd = still(fd)) < 0) return Io::fail(EBADF);
+  if (e == 0) return plain;
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(to.data());
+  message.msg_iovlen = to.size();
+  const ssize_t n = base::sys.recvmsg(fd, &message, flags | MSG_DONTWAIT);
+  if (n >= 0) return Io::ok(n);
+  return Io::fail(errno == EAGAIN ? e : errno);
+}
+
 Io UserStream::on_connected(int fd, bool wait) {
   if (r_.role != Role::kInitiator || (r_.peer == Peer::kProved && !r_.is_strict)) return Io::ok(0);
   {

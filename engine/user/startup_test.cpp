@@ -123,8 +123,9 @@ TEST_F(Undecided, AWriterDoesNotWaitForAReader) {
 TEST_F(Undecided, TheLowWaterMarkIsTheKernelsAgainOnceItIsPlain) {
   b.s->set_receive_low_water(10);
   put(tcp.client, pattern(3));
+  while (!kernel_says_readable(b.fd)) continue;
   uint8_t x[10];
-  EXPECT_EQ(b.recv(x, sizeof x).error, EPROTOTYPE);
+  EXPECT_EQ(b.recv(x, sizeof x, MSG_DONTWAIT).error, EPROTOTYPE);
   int mark = 0;
   socklen_t size = sizeof mark;
   ASSERT_EQ(getsockopt(b.fd, SOL_SOCKET, SO_RCVLOWAT, &mark, &size), 0);
@@ -133,6 +134,32 @@ TEST_F(Undecided, TheLowWaterMarkIsTheKernelsAgainOnceItIsPlain) {
   put(tcp.client, pattern(7));
   pollfd p{b.fd, POLLIN, 0};
   EXPECT_EQ(::poll(&p, 1, 5000), 1);
+}
+
+// The kernel wakes one that has taken a part once as many more bytes are there.
+TEST_F(Undecided, AReaderWaitsForTheLowWaterMarkBeforeTheKernelHasIt) {
+  b.s->set_receive_low_water(10);
+  put(tcp.client, pattern(3));
+  Io read{};
+  {
+    Sleeper reader([&] {
+      uint8_t x[20];
+      read = b.recv(x, sizeof x);
+    });
+    EXPECT_FALSE(reader.is_done());
+    put(tcp.client, pattern(7));
+  }
+  EXPECT_EQ(read.error, EPROTOTYPE);
+  EXPECT_EQ(raw_recv(b.fd, 100).size(), 10u);
+}
+
+TEST_F(Undecided, WhatIsBelowTheLowWaterMarkIsReadWhenTimeIsUp) {
+  const timeval patience{.tv_sec = 0, .tv_usec = 20'000};
+  ASSERT_EQ(setsockopt(b.fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0);
+  b.s->set_receive_low_water(10);
+  put(tcp.client, pattern(3));
+  uint8_t x[20];
+  EXPECT_EQ(b.recv(x, sizeof x).count, 3);
 }
 
 TEST_F(Undecided, TheLowWaterMarkIsTheKernelsAgainOnceItIsPassedOn) {

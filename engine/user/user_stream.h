@@ -141,6 +141,7 @@ class UserStream final : public Stream {
   int start_receiving(int fd, int flags);
   int decide_before_writing(int fd);
   int decide(int fd, Peer verdict);
+  Io go_on_as_plain(int fd, std::span<const iovec> to, int flags);
   static mpa::Sniff judge_first(Bytes seen);
   int await_start_frame(int fd, bool may_wait, Time patience);
   void answer(int fd);
