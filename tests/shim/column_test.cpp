@@ -77,6 +77,25 @@ TEST_F(ColumnIs, TheFirstBytesAreAnMpaRequest) {
   EXPECT_EQ(std::string(bytes, 16), is_in_ddp_mode() ? "MPA ID Req Frame" : "GET / HTTP/1.0\r\n");
 }
 
+ddp_status status_of(int fd) {
+  ddp_status status{};
+  socklen_t size = sizeof status;
+  EXPECT_EQ(getsockopt(fd, SOL_DDP, DDP_STATUS, &status, &size), 0) << strerror(errno);
+  return status;
+}
+
+TEST_F(ColumnIs, UndecidedUntilThePeerSpeaks) {
+  if (column() != Column::kUndecided) GTEST_SKIP() << "each client is known";
+  const Pair pair = connected_pair();
+  const int server = pair.server.get();
+  EXPECT_STREQ(status_of(server).reason, "the client is not proved: its first bytes decide");
+  char byte;
+  EXPECT_EQ(recv(server, &byte, 1, MSG_DONTWAIT), -1);
+  EXPECT_STREQ(status_of(server).reason, "the client is not proved: its first bytes decide");
+  expect_alive(pair.client.get(), server);
+  EXPECT_STREQ(status_of(server).reason, "the peer turned out to be plain TCP");
+}
+
 std::set<std::string> names_in(const char* directory) {
   std::set<std::string> names;
   DIR* open_directory = opendir(directory);

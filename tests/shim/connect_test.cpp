@@ -23,9 +23,7 @@ class Connect : public TcpTest {
   // A port at which nobody listens, while `holder` keeps it.
   static sockaddr_in refusing_address(Fd& holder) {
     holder = make_client_socket();
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    sockaddr_in address = client_address();
     socklen_t length = sizeof address;
     auto* where = reinterpret_cast<sockaddr*>(&address);
     EXPECT_EQ(bind(holder.get(), where, length), 0);
@@ -347,9 +345,7 @@ TEST_F(Connect, ListenerClosedResetsWhoWaits) {
 }
 
 TEST_F(Connect, PortIsReusedAtOnce) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  sockaddr_in address = own_address();
   auto* where = reinterpret_cast<sockaddr*>(&address);
   for (int time = 0; time < 5; ++time) {
     const Fd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

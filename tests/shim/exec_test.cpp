@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A connection that survives exec: every way to start a program, and programs that use it as
 // servers and shells have them do.
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/inotify.h>
@@ -337,12 +338,16 @@ TEST_F(ExecTest, AFifoUnderTheNumberThatWasHandedOverIsNotOpened) {
 class ExecClient : public TcpTest {
  protected:
   Listener listener_ = listen_loopback();
+  std::string host() const {
+    char text[INET_ADDRSTRLEN];
+    return inet_ntop(AF_INET, &listener_.address.sin_addr, text, sizeof text);
+  }
   std::string port() const { return std::to_string(ntohs(listener_.address.sin_port)); }
 };
 
 TEST_F(ExecClient, BashConnectsAndItsChildrenUseTheDescriptor) {
   const std::string script =
-      "exec 3<>/dev/tcp/127.0.0.1/" + port() +
+      "exec 3<>/dev/tcp/" + host() + "/" + port() +
       "; echo hello >&3; read -u 3 x; echo \"x is $x\" >&3; head -c 3 <&3 >&3;"
       " printf '%s\\n' end >&3; cat <&3 >&3";
   const Fd nothing(open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -362,8 +367,8 @@ TEST_F(ExecClient, BashConnectsAndItsChildrenUseTheDescriptor) {
 TEST_F(ExecClient, PythonGivesItToSubprocesses) {
   const std::string script =
       "import os, socket, subprocess\n"
-      "s = socket.create_connection(('127.0.0.1', " +
-      port() +
+      "s = socket.create_connection(('" +
+      host() + "', " + port() +
       "))\n"
       "subprocess.run(['sh', '-c', 'read x; echo run $x'], stdin=s, stdout=s, check=True)\n"
       "subprocess.run(['sh', '-c', f'read x <&{s.fileno()}; echo pass $x >&{s.fileno()}'],"

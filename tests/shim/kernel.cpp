@@ -49,9 +49,7 @@ uint32_t raw_epoll_wait(int epoll_fd, int milliseconds) {
   }
 }
 
-int raw_socket() {
-  const int fd =
-      static_cast<int>(base::kernel_call(SYS_socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+int narrow(int fd) {
   const int small = 4096, yes = 1;
   base::kernel_call(SYS_setsockopt, fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
   base::kernel_call(SYS_setsockopt, fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
@@ -111,7 +109,7 @@ void obey(int channel, Forwarder& way) {
 [[noreturn]] void serve_relay(int listener, int channel, const sockaddr_in& target, uint32_t seed,
                               size_t largest_piece) {
   const int near = static_cast<int>(base::kernel_call(SYS_accept4, listener, nullptr, nullptr, 0));
-  const int far = raw_socket();
+  const int far = narrow(make_raw_client_socket().release());
   if (near < 0 || base::kernel_call(SYS_connect, far, &target, sizeof target) != 0) raw_exit();
   std::array<Forwarder, 2> ways{Forwarder(near, far, seed, largest_piece),
                                 Forwarder(far, near, seed + 1, largest_piece)};
@@ -192,9 +190,9 @@ uint32_t KernelWatcher::wait(const KernelEpoll& epoll, int milliseconds) const {
 Relay::Relay(const sockaddr_in& target, uint32_t seed, size_t largest_piece) {
   int ends[2];
   EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-  Fd listener(raw_socket());
-  address_.sin_family = AF_INET;
-  address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  Fd listener(narrow(
+      static_cast<int>(base::kernel_call(SYS_socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))));
+  address_ = own_address();
   socklen_t length = sizeof address_;
   EXPECT_EQ(base::kernel_call(SYS_bind, listener.get(), &address_, length), 0) << strerror(errno);
   EXPECT_EQ(base::kernel_call(SYS_listen, listener.get(), 1), 0) << strerror(errno);

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -17,6 +18,7 @@
 
 #include "base/kernel_call.h"
 #include "ddpsock/ddpsock.h"
+#include "elsewhere.h"
 
 namespace ddpsock::shim_tests {
 namespace {
@@ -36,6 +38,30 @@ int open_socket(bool is_raw, int type_flags) {
   return fd;
 }
 
+// A socket stays in the namespace in which it was made.
+void enter_namespace(int number) {
+  if (base::kernel_call(SYS_setns, number, CLONE_NEWNET) != 0) fail_errno("setns");
+}
+
+sockaddr_in address_of(const char* text) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  inet_pton(AF_INET, text, &address.sin_addr);
+  return address;
+}
+
+Fd open_client_socket(bool is_raw, int type_flags) {
+  const bool is_elsewhere = column() == Column::kUndecided;
+  if (is_elsewhere) enter_namespace(kNamespaceElsewhere);
+  Fd fd(open_socket(is_raw, type_flags));
+  if (is_elsewhere) enter_namespace(kNamespaceHere);
+  return fd;
+}
+
+bool is_client_raw() {
+  return column() == Column::kRawClient || column() == Column::kUndecided;
+}
+
 }  // namespace
 
 bool is_in_ddp_mode() {
@@ -52,6 +78,7 @@ Column column() {
   if (text == "one_sided") return Column::kOneSided;
   if (text == "raw_server") return Column::kRawServer;
   if (text == "raw_client") return Column::kRawClient;
+  if (text == "undecided") return Column::kUndecided;
   fprintf(stderr, "SHIM_TEST_COLUMN: unknown column %s\n", name);
   abort();
 }
@@ -71,8 +98,20 @@ void Fd::close() {
   fd_ = -1;
 }
 
+sockaddr_in own_address() {
+  return address_of(column() == Column::kUndecided ? DDPSOCK_TESTS_ADDRESS_HERE : "127.0.0.1");
+}
+
+sockaddr_in client_address() {
+  return address_of(column() == Column::kUndecided ? DDPSOCK_TESTS_ADDRESS_ELSEWHERE : "127.0.0.1");
+}
+
 Fd make_client_socket(int type_flags) {
-  return Fd(open_socket(column() == Column::kRawClient, type_flags));
+  return open_client_socket(is_client_raw(), type_flags);
+}
+
+Fd make_raw_client_socket() {
+  return open_client_socket(true, 0);
 }
 
 Listener listen_loopback(int backlog, int type_flags) {
@@ -80,8 +119,7 @@ Listener listen_loopback(int backlog, int type_flags) {
   Listener result;
   result.fd = Fd(open_socket(is_raw, type_flags));
   const int fd = result.fd.get();
-  result.address.sin_family = AF_INET;
-  result.address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  result.address = own_address();
   socklen_t length = sizeof result.address;
   auto* address = reinterpret_cast<sockaddr*>(&result.address);
   if ((is_raw ? base::kernel_call(SYS_bind, fd, address, length) : bind(fd, address, length)) != 0)
@@ -106,7 +144,7 @@ void begin_one_sided(int fd) {
 
 int connect_to(int fd, const sockaddr_in& address) {
   const auto* where = reinterpret_cast<const sockaddr*>(&address);
-  if (column() == Column::kRawClient)
+  if (is_client_raw())
     return static_cast<int>(base::kernel_call(SYS_connect, fd, where, sizeof address));
   const int result = connect(fd, where, sizeof address);
   if (result == 0) begin_one_sided(fd);

@@ -32,6 +32,7 @@ enum class Column {
   kOneSided,   // as kDdp, and all connections have begun with one-sided operations
   kRawServer,  // rules say prefer; listeners are made behind the library's back
   kRawClient,  // rules say prefer; connecting sockets are made behind the library's back
+  kUndecided,  // as kRawClient, and in another network namespace: who connects is not known
 };
 // kDdp, kShm and kOneSided.
 bool is_in_ddp_mode();
@@ -67,14 +68,18 @@ class Fd {
 
 struct Listener {
   Fd fd;
-  sockaddr_in address{};  // 127.0.0.1 and a port the kernel chose
+  sockaddr_in address{};  // own_address() and a port the kernel chose
 };
 
 struct Pair {
   Fd client, server;
 };
 
+// Without a port: where this column's clients find its listeners, and where they are themselves.
+sockaddr_in own_address();
+sockaddr_in client_address();
 Fd make_client_socket(int type_flags = 0);
+Fd make_raw_client_socket();  // behind the library's back, in every column
 Listener listen_loopback(int backlog = 64, int type_flags = 0);
 int connect_to(int fd, const sockaddr_in& address);
 Fd dial(const sockaddr_in& address);
