@@ -107,14 +107,7 @@ void UserStream::end_receiving(int fd) {
 // has left no octet.
 void UserStream::before_exit(int fd) {
   const base::KeepErrno keep;
-  if (!is_in_memory()) {
-    if (bytes_queued(fd) == 0 || !arena_.is_sole_holder(&r_)) return;
-    Hold hold(*this, rx_.lease);
-    if (!hold.try_take()) return;
-    hold.end();
-    take_unread_words(fd);
-    return;
-  }
+  if (!is_in_memory()) return take_unread_words_beside_relatives(fd);
   if (r_.memory.receiving != Way::kMemory) return;
   if (!arena_.is_sole_holder(&r_) || !is_my_cookie(fd)) return;
   Hold hold(*this, rx_.lease);

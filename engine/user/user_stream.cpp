@@ -83,6 +83,7 @@ void UserStream::release(int fd) {
     if (hold.take(fd, Hold::kSend, MSG_DONTWAIT) == 0 && tx_.tail_block != Arena::kNoBlock)
       flush_tail(fd, true);
   }
+  if (fd >= 0 && arena_.may_be_shared(&r_)) take_unread_words_beside_relatives(fd);
   const bool is_last = arena_.release_record(&r_);
   if (is_last && fd >= 0) take_unread_words(fd);
   drop_memory(fd, is_last);
@@ -94,12 +95,23 @@ void UserStream::release(int fd) {
 // What lies unread and is none of the stream's bytes (the peer's start-up frame, messages of the
 // way back to plain TCP) must not make the kernel reset a connection that the program has read to
 // the end. Whoever asks whether there is anything to receive takes such words first, and answers
-// them; what it says of the rest is of no interest here. REQUIRES: this is the last holder.
+// them; what it says of the rest is of no interest here. REQUIRES: the record is not another's yet.
 void UserStream::take_unread_words(int fd) {
   if (is_state(StreamState::kFailed) || is_in_memory()) return;
   const bool is_unused = r_.role == Role::kInitiator && !tx_.is_started;
   const base::KeepErrno keep;
   if (!is_unused && bytes_queued(fd) > 0 && is_my_cookie(fd)) is_recv_ready(fd);
+}
+
+// Each relative may take the other for the one that stays, though it has ended or is about to. So
+// whoever leaves takes what lies there by then; one that is at work does it without our help.
+void UserStream::take_unread_words_beside_relatives(int fd) {
+  if (is_in_memory() || bytes_queued(fd) == 0) return;
+  {
+    Hold hold(*this, rx_.lease);
+    if (!hold.try_take()) return;
+  }
+  take_unread_words(fd);
 }
 
 // Frees the record once nobody is inside a call: close() may come while another thread sleeps in

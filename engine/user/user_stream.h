@@ -90,6 +90,7 @@ class UserStream final : public Stream {
   // user_stream.cpp
   static Io count_error(Counters& direction, Io io);
   void take_unread_words(int fd);
+  void take_unread_words_beside_relatives(int fd);
   void finish_release();
 
   // identity.cpp. `fd`, or -1 if it is another's by now. For after a sleep: the direction that the

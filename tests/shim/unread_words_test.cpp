@@ -71,6 +71,24 @@ TEST_P(UnreadWords, OfAClientThatOnlyWrites) {
   }
 }
 
+// Each of the two leaves a connection that the other may still have.
+TEST_P(UnreadWords, OfAServerWhoseChildHasEndedBeforeItCloses) {
+  for (int round = 0; round < 5 && !HasFailure(); ++round) {
+    const Fd client = dial(listener_.address);
+    Fd server = accept_one(listener_.fd.get());
+    Child child([&] {
+      send_all(server.get(), "x");
+      GetParam().meet(server.get());
+    });
+    child.expect_success();
+    EXPECT_EQ(shutdown(client.get(), SHUT_WR), 0);
+    EXPECT_TRUE(kernel_poll(server.get(), POLLIN, kSoon) & POLLIN) << "the end, and what is before";
+    server.close();
+    EXPECT_EQ(recv_exactly(client.get(), 1), "x");
+    expect_end_of_stream(client.get());
+  }
+}
+
 // Bytes that nobody has read are another matter.
 TEST_P(UnreadWords, AndBytesAreAReset) {
   const Fd client = dial(listener_.address);
