@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A process that ends closes its descriptors without a call that anybody could see. What must come
 // before that comes last of all that exit() and quick_exit() do, but for libc's flush of its FILEs.
+#include "shim/exit.h"
+
+#include <atomic>
 #include <cstdlib>
 
 #include "engine/stream.h"
@@ -13,13 +16,18 @@ extern "C" int __cxa_atexit(void (*function)(void*), void* argument, void* libra
 namespace ddpsock::shim {
 namespace {
 
+constinit std::atomic<bool> is_exiting{false};
+
+void prepare(int fd) {
+  const SocketUse use(fd);
+  if (use && has_live_stream(use.phase()))
+    use->stream.load(std::memory_order_acquire)->before_exit(fd);
+}
+
 void prepare_for_exit() {
   if (!is_any_ours() || is_vfork_child()) return;
-  for (int fd = 0; fd < fds_end(); ++fd) {
-    const SocketUse use(fd);
-    if (use && has_live_stream(use.phase()))
-      use->stream.load(std::memory_order_acquire)->before_exit(fd);
-  }
+  is_exiting.store(true, std::memory_order_relaxed);
+  for (int fd = 0; fd < fds_end(); ++fd) prepare(fd);
 }
 
 // Registered before anybody else's, and as nobody's: those of a library run with its destructors,
@@ -30,6 +38,11 @@ void prepare_for_exit() {
 }
 
 }  // namespace
+
+void prepare_again(int fd) {
+  if (is_exiting.load(std::memory_order_relaxed)) [[unlikely]]
+    prepare(fd);
+}
 
 void own_exit(int status) {
   prepare_for_exit();

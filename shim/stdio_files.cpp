@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "shim/calls.h"
+#include "shim/exit.h"
 #include "shim/fd_table.h"
 #include "shim/real.h"
 
@@ -39,6 +40,7 @@ ssize_t write_file(void* cookie, const char* bytes, size_t size) {
     if (n < 0) break;
     written += static_cast<size_t>(n);
   }
+  if (is_ours(fd)) prepare_again(fd);
   return static_cast<ssize_t>(written);
 }
 

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A process that has read all that was sent to it, and has not read what only a library has to say,
 // ends its connections without a reset.
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
+#include <string>
 
 #include "kernel.h"
 #include "tcp.h"
@@ -87,6 +91,37 @@ TEST_P(UnreadWords, OfAServerWhoseChildHasEndedBeforeItCloses) {
     EXPECT_EQ(recv_exactly(client.get(), 1), "x");
     expect_end_of_stream(client.get());
   }
+}
+
+// exit() writes what a FILE has kept behind all handlers. Before that it waits here for room in a
+// pipe, and the words come meanwhile.
+TEST_F(TcpTest, UnreadWordsThatComeWhileExitFlushesFiles) {
+  Pair pair = connected_pair();
+  std::array<int, 2> pipe_fds{};
+  ASSERT_EQ(pipe(pipe_fds.data()), 0);
+  const Fd pipe_end(pipe_fds[0]);
+  Fd full(pipe_fds[1]);
+  const auto room = static_cast<size_t>(fcntl(full.get(), F_GETPIPE_SZ));
+  EXPECT_EQ(write(full.get(), std::string(room, 'f').data(), room), static_cast<ssize_t>(room));
+  Child child([&] {
+    FILE* answer = fdopen(pair.server.get(), "w");
+    fputs("x", answer);
+    fputs("y", fdopen(full.get(), "w"));  // the newest is the first that exit() flushes
+    exit(0);
+  });
+  full.close();
+  pair.server.close();
+  sleep_ms(100);
+  EXPECT_EQ(shutdown(pair.client.get(), SHUT_WR), 0);
+  std::string drained(room + 1, ' ');
+  for (size_t got = 0; got < drained.size();) {
+    const ssize_t n = read(pipe_end.get(), drained.data() + got, drained.size() - got);
+    ASSERT_GT(n, 0);
+    got += static_cast<size_t>(n);
+  }
+  child.expect_success();
+  EXPECT_EQ(recv_exactly(pair.client.get(), 1), "x");
+  expect_end_of_stream(pair.client.get());
 }
 
 // Bytes that nobody has read are another matter.
