@@ -88,15 +88,16 @@ int absorb(epoll_event* events, int count, const epoll_event* answer, int got) {
   return count;
 }
 
-// Asks the kernel again, without waiting; a few times where bells took the place of others.
-template <typename Wait>
-int ask_again(WatchedSet& watched, epoll_event* events, int count, int room, Wait wait) {
+// `ask(events, room)` is the kernel's answer without waiting; a few times where bells took the
+// place of others.
+template <typename Ask>
+int ask_again(WatchedSet& watched, epoll_event* events, int count, int room, Ask ask) {
   constexpr int kMostTimes = 8;
   std::array<epoll_event, 64> answer;
   for (int time = 0; time < kMostTimes; ++time) {
     const int most = std::min(room - count, static_cast<int>(answer.size()));
     if (most <= 0) break;
-    const int got = wait(answer.data(), most, PollDeadline::after_ms(0));
+    const int got = ask(answer.data(), most);
     if (got <= 0) break;
     count = absorb(events, count, answer.data(), watched.without_bells(answer.data(), got));
     if (got < most) break;
@@ -109,16 +110,32 @@ int ask_again(WatchedSet& watched, epoll_event* events, int count, int room, Wai
 template <typename Wait>
 int report(WatchedSet& watched, MemoryLook& look, epoll_event* events, int count, int room,
            Wait wait) {
+  const auto ask = [=](epoll_event* at, int space) {
+    return wait(at, space, PollDeadline::after_ms(0));
+  };
+  const auto ask_quiet = [&](epoll_event* at, int space) {
+    return is_any_watched() ? ask(at, space) : watched.ask(at, space);
+  };
   look.know({events, static_cast<size_t>(count)});
   if (count > 0) look.find();
   // An event of the kernel's may have been an old bell's, and true only since.
   for (bool is_first = true; is_first || look.find(); is_first = false) {
-    const bool is_due = is_first && count == 0 && watched.is_kernel_due();
-    if (!is_due && !watched.may_others_be_ready(look.wires())) break;
-    WatchedSet::tell_kernel();
+    const std::span<const int> wires = look.wires();
+    const bool has_others = watched.has_others() || !wires.empty();
+    const bool is_asked = has_others && wires.empty() && watched.is_quiet();
+    const bool is_due = !is_asked && is_first && count == 0 && watched.is_kernel_due();
+    if (!has_others && !is_due) break;
+    const bool is_quiet = wires.empty() && watched.is_quiet_by_now();
+    if (!is_quiet && !is_due && !watched.may_others_be_ready(wires)) break;
     // Where there is not enough room for all, its answer goes first: it gives each a turn.
     const int before = count;
-    count = ask_again(watched, events, count, room, wait);
+    if (is_quiet) {
+      watched.tell_changes();
+      count = ask_again(watched, events, count, room, ask_quiet);
+    } else {
+      watched.tell_all();
+      count = ask_again(watched, events, count, room, ask);
+    }
     if (is_due) watched.note_kernel_asked();
     if (count == before) break;
     look.know({events, static_cast<size_t>(count)});
@@ -140,7 +157,7 @@ int wait_beside_memory(WatchedSet& watched, epoll_event* events, int room,
         if (const int all = report(watched, look, events, 0, room, wait); all > 0) return all;
     }
     if (may_sleep && !watched.settle()) continue;
-    WatchedSet::tell_kernel();
+    watched.tell_all();
     if (may_sleep) ++base::effort.waits;
     int all = wait(events, room, deadline);
     if (all < 0) return all;
@@ -161,13 +178,16 @@ int wait_in_kernel(WatchedSet& watched, epoll_event* events, int room, const Pol
   constexpr int kMostStale = 8;
   const WatchedSet::Inside inside(watched);
   watched.settle();
-  WatchedSet::tell_kernel();
+  watched.tell_all();
   for (int stale = 0;; ++stale) {
     ++base::effort.waits;
     const int got = wait(events, room, deadline);
     if (got <= 0) return got;
     int all = watched.without_bells(events, got);
-    if (all > 0 && all < got) all = ask_again(watched, events, all, room, wait);
+    if (all > 0 && all < got)
+      all = ask_again(watched, events, all, room, [=](epoll_event* at, int space) {
+        return wait(at, space, PollDeadline::after_ms(0));
+      });
     // Where it was only for bells the kernel is asked again in any case: it forgets then that
     // these were ready, and who is so next gets its place behind the others.
     if (all > 0 || (deadline.is_over() && stale == kMostStale)) return all;

@@ -24,6 +24,7 @@
 #include "shim/leaving.h"
 #include "shim/listeners.h"
 #include "shim/log.h"
+#include "shim/memory_watch.h"
 #include "shim/real.h"
 
 namespace ddpsock::shim {
@@ -124,6 +125,7 @@ template <typename Run>
 int run_carrying(const ExecTarget& target, char* const* environment, const char* why,
                  Successor successor, Run run) {
   pid_t child = 0;
+  WatchedSet::tell_kernel();  // it may have sets of ours, and nothing else of them
   if (!is_anything_to_carry() || !may_carry(target, environment, why))
     return run(environment, child);
   leave_memory_for_program();

@@ -35,11 +35,18 @@ constexpr int64_t kKernelPart = 16;
 constexpr Duration kMostStale = Duration::from_ms(1);
 // Programs that take so few events at a time may care which they get.
 constexpr int kLittleRoom = 8;
+// To make the kernel quiet about a stream, and to take that back, costs as much as some questions.
+constexpr uint32_t kQuietAfter = 8, kWorthIt = 16, kMostQuietAfter = 1024;
 // Something that was ready will be so again within this.
 constexpr Duration kBusy = Duration::from_ms(100);
 constexpr uint32_t kReadable = EPOLLIN | EPOLLRDNORM;
 constexpr uint32_t kWritable = EPOLLOUT | EPOLLWRNORM;
 constexpr uint32_t kEnded = EPOLLERR | EPOLLHUP | EPOLLRDHUP;
+
+// What the kernel is asked for of a stream that it is to be quiet about: an end it still reports.
+constexpr uint32_t hushed(uint32_t events) {
+  return (events & (EPOLLET | kWritable)) != 0 ? events : (events & ~kReadable) | EPOLLRDHUP;
+}
 
 alignas(WatchedSet) constinit std::array<WatchedSet, kMostSets> sets{};
 
@@ -51,6 +58,10 @@ bool is_epoll_set(int fd) {
   const ssize_t n = readlink(path, name, sizeof name);
   errno = saved_errno;
   return n > 0 && std::string_view(name, static_cast<size_t>(n)) == "anon_inode:[eventpoll]";
+}
+
+bool is_all_in_memory(const engine::Glance& glance) {
+  return glance.is_in_memory && !glance.is_wire_in_use && !glance.may_have_ended;
 }
 
 // Runs `f(Stream&)` if `fd` is a stream in DDPMODE.
@@ -114,8 +125,9 @@ void WatchedSet::share_own(int set) {
 
 // A child that changes or waits in a set of ours finds it as this process has asked for.
 void WatchedSet::before_fork() {
+  if (is_any_set_watched())
+    for (WatchedSet& s : sets) s.has_forked_.store(true);
   tell_kernel();
-  for (WatchedSet& s : sets) s.has_forked_.store(true, std::memory_order_relaxed);
 }
 
 // To the child the sets are somebody else's too.
@@ -137,6 +149,7 @@ WatchedSet* WatchedSet::claim(int set) {
       s.others_.learn(set);
       s.has_forked_.store(false, std::memory_order_relaxed);
       s.inside_.store(0, std::memory_order_relaxed);
+      s.quiet_after_.store(0, std::memory_order_relaxed);
       watched_sets.fetch_add(1, std::memory_order_acq_rel);
       return &s;
     }
@@ -193,6 +206,7 @@ void WatchedSet::watch(int set, int fd, const epoll_event& event) {
   w->kernel_events.store(event.events, std::memory_order_relaxed);
   w->kernel_data.store(event.data.u64, std::memory_order_relaxed);
   w->reported.store(0, std::memory_order_relaxed);
+  w->is_hushed.store(false, std::memory_order_relaxed);
   if (is_new) {
     w->seen.store(~uint64_t{0}, std::memory_order_relaxed);
     w->has_lazy_bell.store(false, std::memory_order_relaxed);
@@ -276,6 +290,7 @@ bool WatchedSet::defer(int set, int operation, int fd, const epoll_event* event)
     w->events.store(event->events, std::memory_order_relaxed);
     w->data.store(event->data.u64, std::memory_order_relaxed);
   }
+  s->is_kernel_behind_.store(true);
   if (!s->is_deferring_.exchange(true)) deferred.fetch_add(1);
   // Either a thread that goes to wait sees that, or it is seen here.
   if (s->inside_.load() > 0) s->tell_all();
@@ -283,10 +298,16 @@ bool WatchedSet::defer(int set, int operation, int fd, const epoll_event* event)
 }
 
 void WatchedSet::tell(Watch& w, int fd) {
+  w.is_hushed.store(false);
+  tell_but_hush(w, fd);
+}
+
+void WatchedSet::tell_but_hush(Watch& w, int fd) {
   const bool is_wanted = w.is_wanted.load(std::memory_order_relaxed);
   const bool is_in_kernel = w.is_in_kernel.load(std::memory_order_relaxed);
   epoll_event event{};
   event.events = w.events.load(std::memory_order_relaxed);
+  if (w.is_hushed.load(std::memory_order_relaxed)) event.events = hushed(event.events);
   event.data.u64 = w.data.load(std::memory_order_relaxed);
   const bool is_same = w.kernel_events.load(std::memory_order_relaxed) == event.events &&
                        w.kernel_data.load(std::memory_order_relaxed) == event.data.u64;
@@ -301,9 +322,51 @@ void WatchedSet::tell(Watch& w, int fd) {
 }
 
 void WatchedSet::tell_all() {
-  if (!is_deferring_.exchange(false)) return;
+  if (!is_deferring_.load() || !is_deferring_.exchange(false)) return;
   deferred.fetch_sub(1);
+  is_kernel_behind_.store(false);
+  end_quiet();
   each([this](Watch& w, int fd) { tell(w, fd); });
+}
+
+bool WatchedSet::is_quiet_by_now() {
+  const uint32_t asked = questions_.load(std::memory_order_relaxed) + 1;
+  questions_.store(asked, std::memory_order_relaxed);
+  if (is_quiet()) return true;
+  if (asked <= quiet_after_.load(std::memory_order_relaxed) + kQuietAfter) return false;
+  questions_.store(0, std::memory_order_relaxed);
+  if (!is_alone_inside()) return false;
+  is_quiet_.store(true);
+  if (!is_deferring_.exchange(true)) deferred.fetch_add(1);
+  return true;
+}
+
+// Where it was not worth it, later the next time.
+void WatchedSet::end_quiet() {
+  const uint32_t asked = questions_.exchange(0, std::memory_order_relaxed);
+  if (!is_quiet_.exchange(false)) return;
+  const uint32_t after = quiet_after_.load(std::memory_order_relaxed);
+  quiet_after_.store(
+      asked < kWorthIt ? std::min(2 * after + kQuietAfter, kMostQuietAfter) : after / 2,
+      std::memory_order_relaxed);
+}
+
+// Either whoever goes to wait, or forks, sees that, or is seen here.
+void WatchedSet::hush(Watch& w, int fd) {
+  const uint32_t events = w.events.load(std::memory_order_relaxed);
+  if (hushed(events) == events) return end_quiet();  // it would be reported each time
+  w.is_hushed.store(true);
+  tell_but_hush(w, fd);
+  if (!is_alone_inside() || !is_deferring_.load()) tell(w, fd);
+}
+
+void WatchedSet::tell_changes() {
+  if (is_kernel_behind_.load(std::memory_order_relaxed) && is_kernel_behind_.exchange(false))
+    each([this](Watch& w, int fd) { tell_but_hush(w, fd); });
+}
+
+int WatchedSet::ask(epoll_event* answer, int room) const {
+  return real.epoll_wait(set_.load(std::memory_order_relaxed) - 1, answer, room, 0);
 }
 
 void WatchedSet::tell_kernel_all() {
@@ -336,6 +399,9 @@ void WatchedSet::forget_set(int set) {
   WatchedSet* s = find(set);
   if (s == nullptr) return;
   if (s->is_deferring_.exchange(false)) deferred.fetch_sub(1);
+  s->is_quiet_.store(false);
+  s->is_kernel_behind_.store(false);
+  s->questions_.store(0, std::memory_order_relaxed);
   s->each([](Watch& w, int) { w.fd.store(0, std::memory_order_release); });
   s->end_.store(0, std::memory_order_relaxed);
   s->set_.store(0, std::memory_order_release);
@@ -359,6 +425,7 @@ void WatchedSet::note_kernel_asked() {
 
 bool WatchedSet::settle() {
   bool has_bytes = false;
+  if (!is_quiet()) questions_.store(0, std::memory_order_relaxed);
   each([&](Watch& w, int fd) {
     if (!w.has_lazy_bell.load(std::memory_order_relaxed)) return;
     with_stream(fd, [&](engine::Stream& stream) {
@@ -405,6 +472,13 @@ uint32_t WatchedSet::without_bell(const epoll_event& event) {
   each([&](Watch& w, int fd) {
     if (w.data.load(std::memory_order_relaxed) != event.data.u64) return;
     is_watched = true;
+    if ((left & kEnded) != 0 && w.is_hushed.load(std::memory_order_relaxed)) {
+      // With that it is readable too.
+      const uint32_t wanted = w.events.load(std::memory_order_relaxed);
+      if (changes_.load() == 0) left &= wanted | EPOLLERR | EPOLLHUP;
+      left |= wanted & (kReadable | EPOLLRDHUP);
+      return tell(w, fd);
+    }
     if ((left & kReadable) == 0 || (left & kEnded) != 0 || changes_.load() > 0) return;
     with_stream(fd, [&](engine::Stream& stream) {
       if (is_for_bell(w, fd, stream)) {
@@ -416,6 +490,9 @@ uint32_t WatchedSet::without_bell(const epoll_event& event) {
             glance.has_bytes && glance.is_in_memory && !glance.is_wire_in_use)
           left &= ~kReadable;
       }
+      if (is_quiet() && w.has_lazy_bell.load(std::memory_order_relaxed) &&
+          is_all_in_memory(stream.glance()))
+        hush(w, fd);
     });
   });
   errno = saved_errno;

@@ -51,6 +51,8 @@ class WatchedSet {
   static void tell_kernel() {
     if (deferred.load(std::memory_order_acquire) != 0) tell_kernel_all();
   }
+  // This set's: whoever asks one that others hold finds that told already (share()).
+  void tell_all();
   // An epoll_ctl is at work on the set: what becomes a member may have any data, and be reported to
   // another thread before that is known.
   class Change {
@@ -89,6 +91,17 @@ class WatchedSet {
   // Could a member have become ready that only the kernel knows of? `wires`: streams some of whose
   // bytes come as FPDUs.
   bool may_others_be_ready(std::span<const int> wires) { return others_.may_be_ready(wires); }
+  bool has_others() const { return others_.is_any(); }
+
+  // After many questions between two sleeps, until tell_all(): the kernel reports each bell of a
+  // stream in memory once at most, and the set itself can be asked about all else.
+  bool is_quiet() const { return is_quiet_.load(std::memory_order_relaxed); }
+  // The same, of a question that is about to be asked.
+  bool is_quiet_by_now();
+  // As tell_all(), but for that.
+  void tell_changes();
+  // The kernel's events, without waiting.
+  int ask(epoll_event* answer, int room) const;
   // Is it time to ask the kernel in any case, although there are bytes in memory?
   bool is_kernel_due();
   // It was asked, from is_kernel_due() until now.
@@ -107,6 +120,7 @@ class WatchedSet {
     std::atomic<uint64_t> seen;      // how far at `seen_at`
     std::atomic<int64_t> seen_at;
     std::atomic<bool> has_lazy_bell;
+    std::atomic<bool> is_hushed;  // the kernel is not to say that it is readable
   };
   friend class MemoryLook;
 
@@ -127,7 +141,10 @@ class WatchedSet {
   static void in_child();
   static void notice_fork();
   void tell(Watch& w, int fd);
-  void tell_all();
+  void tell_but_hush(Watch& w, int fd);
+  bool is_alone_inside() const { return inside_.load() <= 1 && !has_forked_.load(); }
+  void hush(Watch& w, int fd);
+  void end_quiet();
 
   static bool is_for_bell(Watch& w, int fd, engine::Stream& stream);
   uint32_t without_bell(const epoll_event& event);
@@ -146,7 +163,11 @@ class WatchedSet {
   std::atomic<int> inside_;
   std::atomic<int> changes_;  // under way
   std::atomic<bool> is_deferring_;
-  std::atomic<bool> has_forked_;  // a child has it too, and must find what we have asked for
+  std::atomic<bool> is_kernel_behind_;  // what was put off is the program's wish
+  std::atomic<bool> is_quiet_;
+  std::atomic<uint32_t> questions_;    // since the kernel was told last
+  std::atomic<uint32_t> quiet_after_;  // so many, and kQuietAfter more
+  std::atomic<bool> has_forked_;       // a child has it too, and must find what we have asked for
   std::atomic<unsigned> end_, next_;
   std::atomic<int64_t> asked_at_, ask_again_at_;  // the kernel, nanoseconds
   std::atomic<int64_t> others_busy_until_;        // one of them was reported lately

@@ -4,9 +4,12 @@
 #include "shim/memory_watch.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -207,6 +210,91 @@ TEST_F(MemoryWatch, TheKernelHearsOfAChangeWhenItIsAskedNext) {
   ASSERT_EQ(control(EPOLL_CTL_DEL, 0, 0), 0);
   EXPECT_EQ(control(EPOLL_CTL_DEL, 0, 0), -1);
   EXPECT_EQ(errno, ENOENT);
+}
+
+// A set of which there is always something to report, and which nobody sleeps on, is asked often
+// whether something else is ready. In the end the kernel says nothing of bells.
+class QuietMemoryWatch : public MemoryWatch {
+ protected:
+  QuietMemoryWatch() {
+    EXPECT_EQ(pipe2(pipe, O_CLOEXEC | O_NONBLOCK), 0);
+    epoll_event event{.events = EPOLLIN, .data = {.u64 = 7}};
+    EXPECT_EQ(epoll_ctl(set, EPOLL_CTL_ADD, pipe[0], &event), 0);
+    EXPECT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
+    ring(0);
+    for (int i = 0; i < 20; ++i) {
+      publish(0);
+      EXPECT_EQ(look(), uint32_t{EPOLLIN});
+    }
+    EXPECT_EQ(kernels_look(), 0u) << "of a bell that lies unread";
+  }
+  ~QuietMemoryWatch() override {
+    close(pipe[0]);
+    close(pipe[1]);
+  }
+
+  int pipe[2];
+};
+
+TEST_F(QuietMemoryWatch, WhatElseIsReadyIsReportedAtOnce) {
+  for (int i = 0; i < 20; ++i) {
+    publish(0);
+    EXPECT_EQ(look(), uint32_t{EPOLLIN});
+    publish(0);
+    EXPECT_EQ(base::kernel_call(SYS_write, pipe[1], "p", 1), 1);
+    epoll_event events[4];
+    EXPECT_EQ(epoll_wait(set, events, 4, 0), 2);
+    char byte;
+    EXPECT_EQ(base::kernel_call(SYS_read, pipe[0], &byte, 1), 1);
+  }
+}
+
+TEST_F(QuietMemoryWatch, TheKernelSpeaksBeforeAnybodySleepsOnIt) {
+  glance(0).has_bytes = false;
+  EXPECT_EQ(look(), 0u);
+  EXPECT_EQ(kernels_look(), uint32_t{EPOLLIN});
+}
+
+TEST_F(QuietMemoryWatch, TheKernelSpeaksToAForkedChild) {
+  const pid_t child = fork();
+  if (child == 0) _exit(kernels_look() == uint32_t{EPOLLIN} ? 0 : 1);
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  publish(0);
+  EXPECT_EQ(look(), uint32_t{EPOLLIN});
+  EXPECT_EQ(kernels_look(), uint32_t{EPOLLIN}) << "now that the set is another's too";
+}
+
+TEST_F(QuietMemoryWatch, TheKernelSpeaksToWhoAsksAboutTheSet) {
+  pollfd outside{set, POLLIN, 0};
+  EXPECT_EQ(poll(&outside, 1, 0), 1);
+}
+
+TEST_F(QuietMemoryWatch, AnotherStreamMakesNoDifference) {
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 1, EPOLLIN), 0);
+  ring(1);
+  glance(0).has_bytes = false;
+  for (int i = 0; i < 20; ++i) {
+    publish(1);
+    EXPECT_EQ(look(), uint32_t{EPOLLIN});
+  }
+  glance(1).has_bytes = false;
+  EXPECT_EQ(look(), 0u);
+  EXPECT_EQ(control(EPOLL_CTL_DEL, 0, 0), 0);
+  EXPECT_EQ(kernels_look(), uint32_t{EPOLLIN});
+}
+
+// The peer's process was killed, and has noted no end.
+TEST_F(QuietMemoryWatch, AnEndIsReportedWhereOthersAreBusy) {
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 1, EPOLLIN), 0);
+  glance(0).has_bytes = false;
+  close(std::exchange(peers[0], -1));
+  publish(1);
+  epoll_event events[4];
+  ASSERT_EQ(epoll_wait(set, events, 4, 0), 2);
+  for (const epoll_event& event : {events[0], events[1]})
+    EXPECT_EQ(event.events, uint32_t{EPOLLIN}) << "the other bits were not asked for";
 }
 
 TEST_F(MemoryWatch, AClosedDescriptorIsForgotten) {

@@ -90,6 +90,14 @@ unsigned OtherMembers::count() const {
   return count;
 }
 
+bool OtherMembers::is_any() const {
+  if (has_more_.load(std::memory_order_relaxed)) return true;
+  const unsigned end = end_.load(std::memory_order_acquire);
+  for (unsigned i = 0; i < end; ++i)
+    if (members_[i].fd.load(std::memory_order_relaxed) != 0) return true;
+  return false;
+}
+
 bool OtherMembers::has_data(uint64_t data) const {
   const unsigned end = end_.load(std::memory_order_acquire);
   for (unsigned i = 0; i < end; ++i)

@@ -25,6 +25,7 @@ class OtherMembers {
   void remove(int fd);
 
   unsigned count() const;
+  bool is_any() const;
   // Is one of those that are known one by one watched with this data?
   bool has_data(uint64_t data) const;
 

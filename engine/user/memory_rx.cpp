@@ -450,13 +450,14 @@ Glance UserStream::glance() const {
   const bool has_ended = in.writer.has_ended.load(std::memory_order_relaxed) != 0;
   // What comes by the wire first may still be under way there.
   const bool is_behind_wire = way == Way::kWire;
-  return {.may_be_in_memory = true,
-          .is_in_memory = true,
-          .is_wire_in_use = is_behind_wire,
-          .has_bytes = !is_behind_wire && (unread >= mark || (unread > 0 && has_ended)),
-          .may_have_ended = has_ended,
-          .position = tail,
-          .peer_cpu = in.writer.cpu.load(std::memory_order_relaxed)};
+  return {
+      .may_be_in_memory = true,
+      .is_in_memory = true,
+      .is_wire_in_use = is_behind_wire || in.writer.last_octet.load(std::memory_order_relaxed) != 0,
+      .has_bytes = !is_behind_wire && (unread >= mark || (unread > 0 && has_ended)),
+      .may_have_ended = has_ended,
+      .position = tail,
+      .peer_cpu = in.writer.cpu.load(std::memory_order_relaxed)};
 }
 
 bool UserStream::has_memory_room() const {
