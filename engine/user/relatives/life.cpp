@@ -11,7 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <charconv>
+#include <iterator>
+#include <string_view>
 
 #include "base/fd.h"
 #include "base/keep_errno.h"
@@ -38,8 +40,9 @@ struct flock lock_of(off_t byte) {
 bool LifeLock::hold(int file, off_t byte, Heirs heirs) {
   const base::KeepErrno keep;
   page_ = nullptr;
-  char path[64];
-  snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+  // Not snprintf: each of its pages is a fault in a fresh child.
+  char path[32] = "/proc/self/fd/";
+  *std::to_chars(path + std::string_view(path).size(), std::end(path) - 1, file).ptr = '\0';
   const int own = open(path, O_RDWR | O_CLOEXEC);
   if (own < 0) return false;
   struct flock lock = lock_of(byte);
