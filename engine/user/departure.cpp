@@ -6,9 +6,19 @@
 
 #include "base/keep_errno.h"
 #include "base/sys.h"
-#include "engine/user/chunk_reader.h"
+#include "engine/user/closing.h"
+#include "engine/user/failure.h"
 #include "engine/user/hold.h"
+#include "engine/user/identity.h"
 #include "engine/user/kernel_socket.h"
+#include "engine/user/lanes.h"
+#include "engine/user/leaving.h"
+#include "engine/user/raw.h"
+#include "engine/user/raw_message.h"
+#include "engine/user/rx.h"
+#include "engine/user/start.h"
+#include "engine/user/turning.h"
+#include "engine/user/tx.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -21,21 +31,24 @@ constexpr char kBusy[] = "another call is at work on the connection";
 
 }  // namespace
 
-PlainReturn UserStream::Departure::fail_or_wait(int error) {
+static bool try_to_hold(Hold& hold, int fd);
+static PlainReturn start_for_departure(Connection& c, int fd);
+
+PlainReturn Departure::fail_or_wait(int error) {
   return error == EAGAIN || error == EINTR ? wait("the kernel has no room")
                                            : refuse("the connection has failed");
 }
 
-PlainReturn UserStream::Departure::step() {
+PlainReturn Departure::step() {
   if (r_.raw.is_rx_plain) return end_marked();
-  undelivered_ = undelivered_block_.take(s_.arena_);
+  undelivered_ = undelivered_block_.take(c_.arena);
   if (undelivered_ == nullptr) return refuse("no memory to look at what is unread");
   switch (look()) {
     case Front::kMark:
       return finish();
     case Front::kEnd:
       if (undelivered_size_ > 0 || rx_.mo != 0)
-        return refuse("the peer has ended its stream, of which not all is read");
+        return refuse("the peer has ended its c, of which not all is read");
       repeated_ = 0;
       return finish();
     case Front::kUnfit:
@@ -46,25 +59,25 @@ PlainReturn UserStream::Departure::step() {
   return refuse(kNotAnswered);
 }
 
-void UserStream::Departure::add_undelivered(Bytes bytes) {
+void Departure::add_undelivered(Bytes bytes) {
   if (undelivered_size_ + bytes.size() <= DDPSOCK_RAW_MAX_RETURNED && !bytes.empty())
     std::memcpy(undelivered_ + undelivered_size_, bytes.data(), bytes.size());
   undelivered_size_ += bytes.size();
 }
 
 // In the order in which recv() would deliver.
-UserStream::Departure::Front UserStream::Departure::look() {
-  uint8_t* const data = sight_.take(s_.arena_);
+Departure::Front Departure::look() {
+  uint8_t* const data = sight_.take(c_.arena);
   if (data == nullptr) return Front::kUnfit;
-  if (s_.is_beyond_next()) s_.reach_beyond();
+  if (c_.is_beyond_next()) reach_beyond(c_);
   if (!inbox_.beyond.is_empty()) return Front::kUnfit;
   for (size_t at = 0; at < inbox_.ready.size();) {
-    const Bytes bytes = inbox_.ready.at(s_.arena_, at, SIZE_MAX);
+    const Bytes bytes = inbox_.ready.at(c_.arena, at, SIZE_MAX);
     add_undelivered(bytes);
     at += bytes.size();
   }
-  add_undelivered(inbox_.front(s_.arena_));
-  const Bytes unparsed = inbox_.unparsed(s_.arena_);
+  add_undelivered(inbox_.front(c_.arena));
+  const Bytes unparsed = inbox_.unparsed(c_.arena);
   if (!unparsed.empty()) std::memcpy(data, unparsed.data(), unparsed.size());
   size_t size = buffered_ = unparsed.size();
   const size_t kept = (inbox_.has_kept_byte ? 1 : 0) + inbox_.beyond_octets;
@@ -85,8 +98,8 @@ UserStream::Departure::Front UserStream::Departure::look() {
   return is_all && is_ready_now(fd_, POLLRDHUP) ? Front::kEnd : Front::kMore;
 }
 
-UserStream::Departure::Front UserStream::Departure::walk(const uint8_t* data, size_t size) {
-  ChunkReader reader = s_.reader();
+Departure::Front Departure::walk(const uint8_t* data, size_t size) {
+  ChunkReader reader = c_.reader();
   for (;;) {
     next_msn_ = reader.msn();
     const Bytes left(data + taken_, size - taken_);
@@ -96,7 +109,7 @@ UserStream::Departure::Front UserStream::Departure::walk(const uint8_t* data, si
       add_undelivered(left.subspan(kChunkHeader, fpdu.payload));
     } else {
       const Bytes whole = left.first(std::min<size_t>(fpdu.size, left.size()));
-      if (!fpdu.is(Verdict::kControl) || !s_.is_raw_message(left.data()) ||
+      if (!fpdu.is(Verdict::kControl) || !is_raw_message(c_, left.data()) ||
           (r_.has_crc && !ChunkReader::is_intact(whole)))
         return Front::kUnfit;
       const auto message = decode_raw(mpa::ulpdu_of(whole), next_msn_);
@@ -114,7 +127,7 @@ UserStream::Departure::Front UserStream::Departure::walk(const uint8_t* data, si
   }
 }
 
-PlainReturn UserStream::Departure::ask() {
+PlainReturn Departure::ask() {
   RawState& raw = r_.raw;
   const auto size = static_cast<uint32_t>(undelivered_size_);
   if (size > DDPSOCK_RAW_MAX_RETURNED || size + DDPSOCK_RAW_SIZE > r_.max_payload)
@@ -125,7 +138,7 @@ PlainReturn UserStream::Departure::ask() {
   const Time now = base::now();
   const bool is_due = is_news || now - raw.asked_at >= kBetweenQuestions;
   if (is_due && !raw.is_tx_plain) {
-    const int e = s_.send_raw_message(fd_, DDPSOCK_RAW_ASK, next_msn_, {undelivered_, size}, {});
+    const int e = send_raw_message(c_, fd_, DDPSOCK_RAW_ASK, next_msn_, {undelivered_, size}, {});
     if (e != 0) return fail_or_wait(e);
     raw.has_asked = true;
     raw.asked_at = now;
@@ -137,79 +150,81 @@ PlainReturn UserStream::Departure::ask() {
 }
 
 // Of two that ask each other.
-void UserStream::Departure::answer() {
-  if (peer_asks_) s_.answer_raw(fd_, *peer_asks_);
+void Departure::answer() {
+  if (peer_asks_) answer_raw(c_, fd_, *peer_asks_);
 }
 
 // The peer's marker, or its FIN, is the next thing behind what is undelivered.
-PlainReturn UserStream::Departure::finish() {
+PlainReturn Departure::finish() {
   if (undelivered_size_ > repeated_)
     return refuse("not all that came is read, and the peer does not send it again");
   if (repeated_ > r_.raw.asked_bytes)
     return refuse("the peer says again what nobody has asked for");
   answer();
   if (!r_.raw.is_tx_plain && !tx_.is_shut) {
-    if (const int e = s_.send_mark(fd_, {}); e != 0) return fail_or_wait(e);
+    if (const int e = send_mark(c_, fd_, {}); e != 0) return fail_or_wait(e);
   }
   uint8_t* unused = undelivered_;
   const size_t queued =
       taken_ - std::min(taken_, buffered_) + (inbox_.has_kept_byte ? 1 : 0) + inbox_.beyond_octets;
   if (queued > 0 && base::sys.recv(fd_, unused, queued, MSG_DONTWAIT | MSG_TRUNC) !=
                         static_cast<ssize_t>(queued)) {
-    s_.fail_lost(fd_, "bytes known to be queued are gone");
+    fail_lost(c_, fd_, "bytes known to be queued are gone");
     return refuse("the connection has failed");
   }
-  inbox_.clear(s_.arena_);
+  inbox_.clear(c_.arena);
   rx_.msn = next_msn_;
   r_.raw.skip = repeated_ - static_cast<uint32_t>(undelivered_size_);
   r_.raw.is_rx_plain.store(true, std::memory_order_release);
-  s_.note_turning();
+  note_turning(c_);
   return end_marked();
 }
 
-PlainReturn UserStream::Departure::end_marked() {
+PlainReturn Departure::end_marked() {
   if (!r_.raw.is_tx_plain && !tx_.is_shut) {
-    if (const int e = s_.send_mark(fd_, {}); e != 0) return fail_or_wait(e);
+    if (const int e = send_mark(c_, fd_, {}); e != 0) return fail_or_wait(e);
   }
   Io io{};
-  if (!s_.pass_over_what_is_there(fd_, io)) return wait(kNotAnswered);
+  if (!pass_over_what_is_there(c_, fd_, io)) return wait(kNotAnswered);
   if (inbox_.has_bytes() || inbox_.has_beyond()) return refuse("not all that came is read");
-  if (!s_.become_plain(fd_)) return wait("the kernel has no room");
+  if (!become_plain(c_, fd_)) return wait("the kernel has no room");
   return {State::kPlain, ""};
 }
 
-PlainReturn UserStream::return_to_plain(int fd) {
+PlainReturn return_to_plain(Connection& c, int fd) {
   using State = PlainReturn::State;
   const base::KeepErrno keep;
-  if (is_state(StreamState::kPlain) || is_state(StreamState::kFailed)) return {State::kPlain, ""};
+  if (c.is_state(StreamState::kPlain) || c.is_state(StreamState::kFailed))
+    return {State::kPlain, ""};
   // A vfork child's numbers are not its parent's: nothing of this one goes to another socket.
-  if (!is_my_cookie(fd)) return {State::kPlain, ""};
-  if (r_.is_one_sided) return {State::kRefused, "it has one-sided operations"};
+  if (!is_my_cookie(c, fd)) return {State::kPlain, ""};
+  if (c.r.is_one_sided) return {State::kRefused, "it has one-sided operations"};
   static constexpr char kCannot[] = "the peer's library cannot return to plain TCP";
-  if (rx_.is_started && !speaks_raw()) return {State::kRefused, kCannot};
-  leave_memory(fd);
-  if (is_in_memory()) return {State::kPending, kBusy};
-  Hold receive(*this, rx_.lease);
+  if (c.rx.is_started && !c.speaks_raw()) return {State::kRefused, kCannot};
+  leave_memory(c, fd);
+  if (c.is_in_memory()) return {State::kPending, kBusy};
+  Hold receive(c, c.rx.lease);
   if (!try_to_hold(receive, fd)) return {State::kPending, kBusy};
-  if (is_sending_beyond_reach() || (is_beyond_reach() && go_on_beyond_memory() != 0))
+  if (c.is_sending_beyond_reach() || (c.is_beyond_reach() && go_on_beyond_memory(c) != 0))
     return {State::kRefused, "its bytes lie in memory that this process has not mapped"};
-  if (!rx_.is_started) {
-    const PlainReturn started = start_for_departure(fd);
-    if (!rx_.is_started || started.state != State::kPending) return started;
+  if (!c.rx.is_started) {
+    const PlainReturn started = start_for_departure(c, fd);
+    if (!c.rx.is_started || started.state != State::kPending) return started;
   }
-  if (!speaks_raw()) return {State::kRefused, kCannot};
-  Hold send(*this, tx_.lease);
+  if (!c.speaks_raw()) return {State::kRefused, kCannot};
+  Hold send(c, c.tx.lease);
   if (!try_to_hold(send, fd)) return {State::kPending, kBusy};
-  if (!tx_.is_started && send_start_frame(fd, MSG_NOSIGNAL | MSG_DONTWAIT) != 0)
+  if (!c.tx.is_started && send_start_frame(c, fd, MSG_NOSIGNAL | MSG_DONTWAIT) != 0)
     return {State::kPending, "the kernel has no room"};
-  if (tx_.tail_block != Arena::kNoBlock && flush_tail(fd, false) != 0)
+  if (c.tx.tail_block != Arena::kNoBlock && flush_tail(c, fd, false) != 0)
     return {State::kPending, "the kernel has no room"};
-  if (is_state(StreamState::kPlain) || is_state(StreamState::kFailed)) return {State::kPlain, ""};
-  return Departure(*this, fd).step();
+  if (c.is_state(StreamState::kPlain) || c.is_state(StreamState::kFailed))
+    return {State::kPlain, ""};
+  return Departure(c, fd).step();
 }
 
 // False: somebody has it, or has died with it in the middle of something.
-bool UserStream::try_to_hold(Hold& hold, int fd) {
+static bool try_to_hold(Hold& hold, int fd) {
   switch (hold.attempt()) {
     case base::Lease::Outcome::kAcquired:
       return true;
@@ -221,26 +236,28 @@ bool UserStream::try_to_hold(Hold& hold, int fd) {
 }
 
 // kPending: start-up is over, or the peer's frame is not there yet. REQUIRES: the receive lease.
-PlainReturn UserStream::start_for_departure(int fd) {
+static PlainReturn start_for_departure(Connection& c, int fd) {
   using State = PlainReturn::State;
-  if (r_.peer == Peer::kUnknown) {
+  if (c.r.peer == Peer::kUnknown) {
     // Nothing was said: whoever gets it may speak first.
-    if (sniff(fd, MSG_DONTWAIT) != 0 && decide(fd, Peer::kPlain) != 0) return {State::kPlain, ""};
+    if (sniff(c, fd, MSG_DONTWAIT) != 0 && decide(c, fd, Peer::kPlain) != 0)
+      return {State::kPlain, ""};
   }
-  const int e = start_receiving(fd, MSG_DONTWAIT);
-  if (e == EAGAIN && !tx_.is_started) {
-    Hold send(*this, tx_.lease);
+  const int e = start_receiving(c, fd, MSG_DONTWAIT);
+  if (e == EAGAIN && !c.tx.is_started) {
+    Hold send(c, c.tx.lease);
     if (!try_to_hold(send, fd)) return {State::kPending, kBusy};
-    if (!tx_.is_started) send_start_frame(fd, MSG_NOSIGNAL | MSG_DONTWAIT, Frame::kHurried);
+    if (!c.tx.is_started)
+      send_start_frame(c, fd, MSG_NOSIGNAL | MSG_DONTWAIT, StartFrame::kHurried);
   }
   switch (e) {
     case 0:
     case EAGAIN:
       return {State::kPending, "the peer has not begun"};
     case kEndOfStream:
-      // It has closed: who only ends its stream begins it first (shutdown()).
-      set_kernel_low_water(fd, rx_.low_water);
-      r_.state.store(StreamState::kPlain, std::memory_order_release);
+      // It has closed: who only ends its stream begins it first (shutdown(c)).
+      set_kernel_low_water(fd, c.rx.low_water);
+      c.r.state.store(StreamState::kPlain, std::memory_order_release);
       return {State::kPlain, ""};
     case EPROTOTYPE:
       return {State::kPlain, ""};

@@ -4,24 +4,19 @@
 
 #include <optional>
 
+#include "engine/user/connection.h"
 #include "engine/user/raw_message.h"
 #include "engine/user/sender.h"
-#include "engine/user/user_stream.h"
 
 namespace ddpsock::engine {
 
 // One step of the side that wants its connection plain (raw.cpp is the other's). Looks at what the
 // kernel has and consumes none of it before the peer's marker is there: a step that comes to
 // nothing has changed nothing for whoever reads. REQUIRES: both leases.
-class UserStream::Departure {
+class Departure {
  public:
-  Departure(UserStream& stream, int fd)
-      : s_(stream),
-        r_(stream.r_),
-        rx_(stream.rx_),
-        tx_(stream.tx_),
-        inbox_(stream.inbox_),
-        fd_(fd) {}
+  Departure(Connection& c, int fd)
+      : c_(c), r_(c.r), rx_(c.rx), tx_(c.tx), inbox_(c.inbox), fd_(fd) {}
   PlainReturn step();
 
  private:
@@ -40,7 +35,7 @@ class UserStream::Departure {
   PlainReturn finish();
   PlainReturn end_marked();
 
-  UserStream& s_;
+  Connection& c_;
   Record& r_;
   Rx& rx_;
   Tx& tx_;
@@ -54,6 +49,9 @@ class UserStream::Departure {
   uint32_t repeated_ = 0;            // as the marker says
   std::optional<RawMessage> peer_asks_;
 };
+
+// Stream::return_to_plain().
+PlainReturn return_to_plain(Connection& c, int fd);
 
 }  // namespace ddpsock::engine
 

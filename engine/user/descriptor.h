@@ -9,13 +9,13 @@
 #define DDPSOCK_ENGINE_USER_DESCRIPTOR_H_
 
 #include "base/process.h"
-#include "engine/user/user_stream.h"
+#include "engine/user/identity.h"
 
 namespace ddpsock::engine {
 
 class Descriptor {
  public:
-  Descriptor(UserStream& stream, int fd) : stream_(stream), fd_(fd) {}
+  Descriptor(Connection& c, int fd) : c_(c), fd_(fd) {}
 
   // Also where it could have slept and did not.
   void note_sleep() {
@@ -26,7 +26,7 @@ class Descriptor {
   // A sleep in slices: the look at the end of the one before may be of this very tick.
   void note_slice() {
     note_sleep();
-    stream_.forget_comparison();
+    c_.stream.forget_comparison();
   }
 
   // This is a child that a signal handler forked inside the call, which is its parent's.
@@ -35,13 +35,13 @@ class Descriptor {
   operator int() const {
     if (may_be_taken_) [[unlikely]] {
       may_be_taken_ = false;
-      fd_ = is_copy() ? -1 : stream_.still_named(fd_);
+      fd_ = is_copy() ? -1 : still_named(c_, fd_);
     }
     return fd_;
   }
 
  private:
-  UserStream& stream_;
+  Connection& c_;
   const uint32_t copies_ = base::thread_copies();
   mutable int fd_;
   mutable bool may_be_taken_ = false;

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // How a connection ends early: with the right Terminate (RFC 5040 section 4.8) where one can still
 // be sent, a reason kept for DDP_STATUS, and an errno for the program. Nothing else is disturbed.
+#include "engine/user/failure.h"
+
 #include <errno.h>
 #include <sys/socket.h>
 
 #include "base/sys.h"
 #include "ddp/segment.h"
+#include "engine/user/leaving.h"
 #include "engine/user/octets.h"
-#include "engine/user/user_stream.h"
+#include "engine/user/one_sided.h"
+#include "engine/user/raw.h"
 
 namespace ddpsock::engine {
 
@@ -38,69 +42,71 @@ TermCode judge(const ddp::UntaggedView& v, uint32_t msn, uint32_t mo) {
 
 }  // namespace
 
-int UserStream::take_control(int fd, Bytes fpdu) {
-  if (r_.is_one_sided.load(std::memory_order_relaxed)) {
-    const int e = hand_over(fpdu);
+static void send_terminate(Connection& c, int fd, TermCode code, Bytes segment);
+
+int take_control(Connection& c, int fd, Bytes fpdu) {
+  if (c.r.is_one_sided.load(std::memory_order_relaxed)) {
+    const int e = hand_over(c, fpdu);
     if (e != EOPNOTSUPP) return e;
   }
-  return refuse_control(fd, fpdu);
+  return refuse_control(c, fd, fpdu);
 }
 
-int UserStream::refuse_control(int fd, Bytes fpdu) {
+int refuse_control(Connection& c, int fd, Bytes fpdu) {
   const uint32_t size = fpdu_size(base::load_be16(fpdu.data()));
   if (fpdu.size() < size || base::load_be16(fpdu.data()) < DDP_TAGGED_HEADER_SIZE)
-    return fail_protocol(fd, TermCode::ddp(ddp::Error::kLocalCatastrophic), {});
-  if (r_.has_crc) {
-    count_crc();
-    if (!ChunkReader::is_intact(fpdu.first(size))) return fail_crc(fd);
+    return fail_protocol(c, fd, TermCode::ddp(ddp::Error::kLocalCatastrophic), {});
+  if (c.r.has_crc) {
+    c.count_crc();
+    if (!ChunkReader::is_intact(fpdu.first(size))) return fail_crc(c, fd);
   }
   const Bytes ulpdu = mpa::ulpdu_of(fpdu.first(size));
-  if (is_raw_message(fpdu.data())) return take_raw_message(fd, ulpdu);
+  if (is_raw_message(c, fpdu.data())) return take_raw_message(c, fd, ulpdu);
   if (ddp::is_tagged(ulpdu[0])) {
     const auto view = ddp::TaggedView::parse(ulpdu);
-    if (!view) return fail_protocol(fd, TermCode::ddp(view.error()), ulpdu);
+    if (!view) return fail_protocol(c, fd, TermCode::ddp(view.error()), ulpdu);
     // A zero-length Write is how a stranger says that it is ready (RFC 6581 section 4).
     if (view->after_header().empty() && view->is_last() &&
         (view->rsvd_ulp() & RDMAP_CTRL_OPCODE_MASK) == RDMAP_OP_WRITE)
       return 0;
-    return fail_protocol(fd, TermCode::ddp(ddp::Error::kInvalidStag), ulpdu);
+    return fail_protocol(c, fd, TermCode::ddp(ddp::Error::kInvalidStag), ulpdu);
   }
   const auto view = ddp::UntaggedView::parse(ulpdu);
-  if (!view) return fail_protocol(fd, TermCode::ddp(view.error()), ulpdu);
+  if (!view) return fail_protocol(c, fd, TermCode::ddp(view.error()), ulpdu);
   if (view->qn() == RDMAP_QN_TERMINATE &&
       (view->rsvd_ulp().control & RDMAP_CTRL_OPCODE_MASK) == RDMAP_OP_TERMINATE) {
     const auto t = rdmap::decode_terminate(view->after_header(), rdmap::Phase::kEstablished);
-    return fail_lost(fd,
+    return fail_lost(c, fd,
                      t ? rdmap::to_string(t->terminate.code) : "a Terminate that cannot be read");
   }
-  return fail_protocol(fd, judge(*view, rx_.msn, rx_.mo), ulpdu);
+  return fail_protocol(c, fd, judge(*view, c.rx.msn, c.rx.mo), ulpdu);
 }
 
-int UserStream::fail_protocol(int fd, TermCode code, Bytes segment) {
-  send_terminate(fd, code, segment);
-  end_connection(fd, rdmap::to_string(code));
+int fail_protocol(Connection& c, int fd, TermCode code, Bytes segment) {
+  send_terminate(c, fd, code, segment);
+  end_connection(c, fd, rdmap::to_string(code));
   return EPROTO;
 }
 
-int UserStream::fail_crc(int fd) {
-  return fail_protocol(fd, TermCode::mpa(RDMAP_ECODE_MPA_CRC), {});
+int fail_crc(Connection& c, int fd) {
+  return fail_protocol(c, fd, TermCode::mpa(RDMAP_ECODE_MPA_CRC), {});
 }
 
-int UserStream::fail_lost(int fd, const char* why) {
-  end_connection(fd, why);
+int fail_lost(Connection& c, int fd, const char* why) {
+  end_connection(c, fd, why);
   return ECONNRESET;
 }
 
-int UserStream::fail_refused(int fd, int error, const char* why) {
-  end_connection(fd, why);
+int fail_refused(Connection& c, int fd, int error, const char* why) {
+  end_connection(c, fd, why);
   return error;
 }
 
 // Best effort, and never into the middle of an FPDU or before our start-up frame.
-void UserStream::send_terminate(int fd, TermCode code, Bytes segment) {
-  if (tx_.lease.try_acquire() != base::Lease::Outcome::kAcquired) return;
-  const bool are_fpdus_read = r_.memory.sending.load(std::memory_order_relaxed) != Way::kMemory;
-  if (tx_.is_started && tx_.tail_block == Arena::kNoBlock && are_fpdus_read) {
+static void send_terminate(Connection& c, int fd, TermCode code, Bytes segment) {
+  if (c.tx.lease.try_acquire() != base::Lease::Outcome::kAcquired) return;
+  const bool are_fpdus_read = c.r.memory.sending.load(std::memory_order_relaxed) != Way::kMemory;
+  if (c.tx.is_started && c.tx.tail_block == Arena::kNoBlock && are_fpdus_read) {
     rdmap::Terminate t{};
     t.code = code;
     if (segment.size() >= DDP_TAGGED_HEADER_SIZE) {
@@ -118,17 +124,17 @@ void UserStream::send_terminate(int fd, TermCode code, Bytes segment) {
                                           .qn = RDMAP_QN_TERMINATE,
                                           .msn = RDMAP_TERM_MSN,
                                           .mo = 0});
-    mpa::finish_fpdu(MutBytes(frame).first(fpdu_size(ulpdu)), ulpdu, r_.has_crc);
+    mpa::finish_fpdu(MutBytes(frame).first(fpdu_size(ulpdu)), ulpdu, c.r.has_crc);
     base::sys.send(fd, frame, fpdu_size(ulpdu), MSG_DONTWAIT | MSG_NOSIGNAL);
   }
-  tx_.lease.release();
+  c.tx.lease.release();
 }
 
-void UserStream::end_connection(int fd, const char* why) {
+void end_connection(Connection& c, int fd, const char* why) {
   const int saved = errno;
-  r_.note_failure(why);
-  r_.state.store(StreamState::kFailed, std::memory_order_release);
-  fail_in_memory();
+  c.r.note_failure(why);
+  c.r.state.store(StreamState::kFailed, std::memory_order_release);
+  fail_in_memory(c);
   base::sys.shutdown(fd, SHUT_WR);
   // Unread bytes would turn our close into a reset, and a reset can destroy the Terminate in the
   // peer's queue; and a peer that waits for room would wait on, because a socket that does not read
@@ -136,7 +142,7 @@ void UserStream::end_connection(int fd, const char* why) {
   for (int i = 0; i < kMostReadsAtEnd; ++i)
     if (discard_octets(fd, kMostFiller, MSG_DONTWAIT) <= 0) break;
   base::sys.shutdown(fd, SHUT_RD);
-  if (OneSided* q = queue_pair(); q != nullptr) q->wake();
+  if (OneSided* q = c.queue_pair(); q != nullptr) q->wake();
   errno = saved;
 }
 

@@ -10,8 +10,13 @@
 #include <atomic>
 
 #include "base/cancellation.h"
+#include "engine/user/closing.h"
+#include "engine/user/failure.h"
+#include "engine/user/identity.h"
 #include "engine/user/kernel_socket.h"
-#include "engine/user/user_stream.h"
+#include "engine/user/lanes.h"
+#include "engine/user/leaving.h"
+#include "engine/user/one_sided.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -68,8 +73,8 @@ bool Hold::is_inside_another() const {
 void Hold::abandon(base::Unfinished& unfinished) {
   auto& hold = static_cast<Hold&>(unfinished);
   if (!hold.lease_.is_mine() || (!hold.is_held_ && hold.is_inside_another())) return;
-  UserStream& s = hold.stream_;
-  if ((hold.is_send() ? s.tx_.is_asleep : s.rx_.is_asleep).take_over()) {
+  Connection& c = hold.c_;
+  if ((hold.is_send() ? c.tx.is_asleep : c.rx.is_asleep).take_over()) {
     hold.give_back();
   } else {
     hold.lease_.abandon();
@@ -78,32 +83,31 @@ void Hold::abandon(base::Unfinished& unfinished) {
 
 // However the call ends: one that pthread_cancel unwinds has not come to the end of its sleep.
 void Hold::give_back() {
-  SleepMark& is_asleep =
-      &lease_ == &stream_.tx_.lease ? stream_.tx_.is_asleep : stream_.rx_.is_asleep;
+  SleepMark& is_asleep = &lease_ == &c_.tx.lease ? c_.tx.is_asleep : c_.rx.is_asleep;
   if (is_asleep) [[unlikely]]
     is_asleep = false;
-  stream_.count_effort(lease_);
+  c_.count_effort(lease_);
   lease_.release();
-  if (stream_.r_.is_one_sided.load(std::memory_order_relaxed)) [[unlikely]]
-    stream_.wake_waiting(is_send());
-  stream_.finish_release();
+  if (c_.r.is_one_sided.load(std::memory_order_relaxed)) [[unlikely]]
+    wake_waiting(c_, is_send());
+  finish_release(c_);
 }
 
 // Gives the lease back where it fails: another process can go on.
 int Hold::reach_blocks() {
-  const bool are_mapped = is_send() ? stream_.arena_.block_data(stream_.tx_.tail_block) != nullptr
-                                    : stream_.inbox_.is_mapped(stream_.arena_);
+  const bool are_mapped =
+      is_send() ? c_.arena.block_data(c_.tx.tail_block) != nullptr : c_.inbox.is_mapped(c_.arena);
   if (are_mapped) return 0;
   end();
   return ENOBUFS;
 }
 
 int Hold::inherit(int fd) {
-  if ((is_send() ? stream_.tx_.is_asleep : stream_.rx_.is_asleep).take_over()) {
-    const int e = is_send() ? 0 : stream_.go_on_beyond_memory();
+  if ((is_send() ? c_.tx.is_asleep : c_.rx.is_asleep).take_over()) {
+    const int e = is_send() ? 0 : go_on_beyond_memory(c_);
     return e != 0 ? e : reach();
   }
-  return stream_.fail_lost(fd, "a process died inside a call on this connection");
+  return fail_lost(c_, fd, "a process died inside a call on this connection");
 }
 
 int Hold::wait(int fd, Direction direction, int flags, Outcome outcome) {
@@ -125,7 +129,7 @@ int Hold::wait(int fd, Direction direction, int flags, Outcome outcome) {
   switch (outcome) {
     case Outcome::kAcquired:
       is_held_ = true;
-      return stream_.still(fd) == fd ? reach() : EBADF;
+      return still(c_, fd) == fd ? reach() : EBADF;
     case Outcome::kInherited:
       is_held_ = true;
       return inherit(fd);

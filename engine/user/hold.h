@@ -5,7 +5,7 @@
 #include "base/lease.h"
 #include "base/process.h"
 #include "base/unfinished.h"
-#include "engine/user/user_stream.h"
+#include "engine/user/connection.h"
 
 namespace ddpsock::engine {
 
@@ -16,10 +16,7 @@ class Hold : private base::Unfinished {
  public:
   enum Direction : uint8_t { kReceive, kSend };
 
-  Hold(UserStream& stream, base::Lease& lease)
-      : Unfinished(abandon), stream_(stream), lease_(lease) {
-    begin();
-  }
+  Hold(Connection& c, base::Lease& lease) : Unfinished(abandon), c_(c), lease_(lease) { begin(); }
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
   ~Hold() { end(); }
@@ -67,16 +64,16 @@ class Hold : private base::Unfinished {
       return base::Lease::Outcome::kBusy;
     return outcome;
   }
-  bool is_send() const { return &lease_ == &stream_.tx_.lease; }
+  bool is_send() const { return &lease_ == &c_.tx.lease; }
   int reach() {
-    const uint32_t any = is_send() ? stream_.tx_.tail_block : stream_.inbox_.any_block();
+    const uint32_t any = is_send() ? c_.tx.tail_block : c_.inbox.any_block();
     return any == Arena::kNoBlock ? 0 : reach_blocks();
   }
   int reach_blocks();
   void give_back();
   int wait(int fd, Direction direction, int flags, base::Lease::Outcome first);
 
-  UserStream& stream_;
+  Connection& c_;
   base::Lease& lease_;
   const uint32_t copies_ = base::thread_copies();
   bool is_held_ = false;

@@ -3,14 +3,14 @@
 // program has not closed it and got it back for something else; a socket's cookie is never used
 // again. Closes that pass the library by (io_uring, the bare instruction) are seen by the cookie
 // alone, which is compared once somebody has slept, and at most once in a tick of the coarse clock.
+#include "engine/user/identity.h"
+
 #include <sched.h>
 #include <sys/socket.h>
 
 #include "base/keep_errno.h"
 #include "base/sys.h"
 #include "engine/user/hold.h"
-#include "engine/user/kernel_socket.h"
-#include "engine/user/user_stream.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -34,32 +34,32 @@ uint64_t cookie_of(int fd) {
 }
 
 // A stream whose kernel gave no cookie is taken at its number.
-bool UserStream::is_my_cookie(int fd) const {
-  return r_.cookie == 0 || cookie_of(fd) == r_.cookie;
+bool is_my_cookie(const Connection& c, int fd) {
+  return c.r.cookie == 0 || cookie_of(fd) == c.r.cookie;
 }
 
-int UserStream::still_named(int fd) {
+int still_named(Connection& c, int fd) {
   if (fd < 0) return -1;
   // Either whoever closes the number sees that we are awake and waits, or we see that it is gone.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const auto names = naming.load(std::memory_order_relaxed);
-  if (names != nullptr && !names(fd, *this)) return -1;
-  return is_behind(fd) ? fd : -1;
+  if (names != nullptr && !names(fd, c.stream)) return -1;
+  return c.stream.is_behind(fd) ? fd : -1;
 }
 
-void UserStream::await_calls() {
+void await_calls(Connection& c) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const Time give_up = base::now() + kMostCallTime;
   const auto await = [&](base::Lease& lease, const SleepMark& is_asleep) {
     while (!is_asleep && base::now() < give_up) {
-      Hold hold(*this, lease);
+      Hold hold(c, lease);
       // By ourselves: a signal handler closes what the call that it interrupted is about.
       if (hold.attempt() != base::Lease::Outcome::kBusy) return;
       sched_yield();
     }
   };
-  await(rx_.lease, rx_.is_asleep);
-  await(tx_.lease, tx_.is_asleep);
+  await(c.rx.lease, c.rx.is_asleep);
+  await(c.tx.lease, c.tx.is_asleep);
 }
 
 }  // namespace ddpsock::engine

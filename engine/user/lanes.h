@@ -3,7 +3,7 @@
 #ifndef DDPSOCK_ENGINE_USER_LANES_H_
 #define DDPSOCK_ENGINE_USER_LANES_H_
 
-#include "engine/user/user_stream.h"
+#include "engine/user/connection.h"
 
 namespace ddpsock::engine {
 
@@ -12,32 +12,32 @@ constexpr shm::End other(shm::End end) {
 }
 
 // What comes. REQUIRES: the receive lease, and that this process has mapped the memory.
-class UserStream::InLane {
+class InLane {
  public:
-  explicit InLane(UserStream& s)
-      : InLane(s, *s.segment_.load(std::memory_order_acquire), other(s.r_.memory.end)) {}
+  explicit InLane(Connection& c)
+      : InLane(c, *c.segment.load(std::memory_order_acquire), other(c.r.memory.end)) {}
   InLane(const InLane&) = delete;
   shm::LaneReader* operator->() { return &lane_; }
   const shm::LaneReader* operator->() const { return &lane_; }
 
  private:
-  InLane(UserStream& s, shm::Segment& segment, shm::End end)
-      : rings_(&segment, end), lane_(segment.lane_from(end), s.r_.memory.rx, rings_) {}
+  InLane(Connection& c, shm::Segment& segment, shm::End end)
+      : rings_(&segment, end), lane_(segment.lane_from(end), c.r.memory.rx, rings_) {}
   shm::MappedRings rings_;
   shm::LaneReader lane_;
 };
 
 // What is sent. REQUIRES: the send lease, and that this process has mapped the memory.
-class UserStream::OutLane {
+class OutLane {
  public:
-  explicit OutLane(UserStream& s)
-      : OutLane(s, *s.segment_.load(std::memory_order_acquire), s.r_.memory.end) {}
+  explicit OutLane(Connection& c)
+      : OutLane(c, *c.segment.load(std::memory_order_acquire), c.r.memory.end) {}
   OutLane(const OutLane&) = delete;
   shm::LaneWriter* operator->() { return &lane_; }
 
  private:
-  OutLane(UserStream& s, shm::Segment& segment, shm::End end)
-      : rings_(&segment, end), lane_(segment.lane_from(end), s.r_.memory.tx, rings_) {}
+  OutLane(Connection& c, shm::Segment& segment, shm::End end)
+      : rings_(&segment, end), lane_(segment.lane_from(end), c.r.memory.tx, rings_) {}
   shm::MappedRings rings_;
   shm::LaneWriter lane_;
 };

@@ -4,6 +4,8 @@
 //
 // Who leaves closes both lanes. Each writer then knows what it has published and that it sends no
 // octet more; FPDUs follow those that are counted.
+#include "engine/user/leaving.h"
+
 #include <errno.h>
 #include <linux/futex.h>
 #include <netinet/in.h>
@@ -11,7 +13,6 @@
 #include <sched.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include <climits>
 
@@ -19,10 +20,16 @@
 #include "base/kernel_call.h"
 #include "base/spin.h"
 #include "base/sys.h"
+#include "engine/user/closing.h"
+#include "engine/user/failure.h"
 #include "engine/user/hold.h"
+#include "engine/user/identity.h"
 #include "engine/user/kernel_socket.h"
 #include "engine/user/lanes.h"
+#include "engine/user/memory.h"
+#include "engine/user/memory_rx.h"
 #include "engine/user/octets.h"
+#include "engine/user/rx.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -49,9 +56,13 @@ void set_int_option(int fd, int name, int value) {
 
 }  // namespace
 
+static void end_receiving(Connection& c, int fd);
+static void await_writer(Connection& c);
+static bool has_left_a_sleeper(Connection& c);
+
 // Takes octets that are counted, but for `stays`, also those under way. False: they have not come.
-bool UserStream::take_counted_octets(int fd, uint64_t stays, Duration patience) {
-  InLane lane(*this);
+bool take_counted_octets(Connection& c, int fd, uint64_t stays, Duration patience) {
+  InLane lane(c);
   const Time end = base::now() + patience;
   // More than was counted at first, or than anybody can have counted, comes only of a peer that
   // goes on in spite of all.
@@ -69,7 +80,7 @@ bool UserStream::take_counted_octets(int fd, uint64_t stays, Duration patience) 
       if (taken > most && base::now() > end) return false;
     } else if (n == 0 || errno != EAGAIN || base::now() > end) {
       // The kernel says it once.
-      if (n < 0) keep_error(judge_error(errno));
+      if (n < 0) keep_error(c, judge_error(c, errno));
       return false;
     } else {
       sched_yield();
@@ -77,26 +88,26 @@ bool UserStream::take_counted_octets(int fd, uint64_t stays, Duration patience) 
   }
 }
 
-void UserStream::wake_peers_writer() {
-  shm::Segment* segment = segment_.load(std::memory_order_acquire);
-  wake_writer(segment->lane_from(other(r_.memory.end)));
+static void wake_peers_writer(Connection& c) {
+  shm::Segment* segment = c.segment.load(std::memory_order_acquire);
+  wake_writer(segment->lane_from(other(c.r.memory.end)));
 }
 
 // The connection ends. Octets left unread would make the kernel reset it; bytes left unread shall.
-void UserStream::end_in_memory(int fd) {
+void end_in_memory(Connection& c, int fd) {
   const base::KeepErrno keep;
-  note_end_in_memory();
-  OutLane(*this)->close();
-  end_receiving(fd);
+  note_end_in_memory(c);
+  OutLane(c)->close();
+  end_receiving(c, fd);
 }
 
-void UserStream::end_receiving(int fd) {
-  InLane in(*this);
+static void end_receiving(Connection& c, int fd) {
+  InLane in(c);
   in->close();
-  wake_peers_writer();
-  if (fd < 0 || r_.memory.receiving != Way::kMemory) return;
+  wake_peers_writer(c);
+  if (fd < 0 || c.r.memory.receiving != Way::kMemory) return;
   if (in->is_empty()) {
-    take_counted_octets(fd, 0, kAtClose);
+    take_counted_octets(c, fd, 0, kAtClose);
   } else if (in->octets_unread() == 0) {
     const linger reset{1, 0};
     base::sys.setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
@@ -105,20 +116,20 @@ void UserStream::end_receiving(int fd) {
 
 // What is published stays in the memory, and the kernel sends the FIN. A thread that sleeps in recv
 // has left no octet.
-void UserStream::before_exit(int fd) {
+void before_exit(Connection& c, int fd) {
   const base::KeepErrno keep;
-  if (!is_in_memory()) return take_unread_words_beside_relatives(fd);
-  if (r_.memory.receiving != Way::kMemory) return;
-  if (!arena_.is_sole_holder(&r_) || !is_my_cookie(fd)) return;
-  Hold hold(*this, rx_.lease);
-  if (hold.try_take()) end_receiving(fd);
+  if (!c.is_in_memory()) return take_unread_words_beside_relatives(c, fd);
+  if (c.r.memory.receiving != Way::kMemory) return;
+  if (!c.arena.is_sole_holder(&c.r) || !is_my_cookie(c, fd)) return;
+  Hold hold(c, c.rx.lease);
+  if (hold.try_take()) end_receiving(c, fd);
 }
 
 // The peer is gone, and its kernel says so by a reset. Was it for octets alone? It had read all
 // that was sent to it, but for the last `since` bytes, and did not ask for a reset.
-bool UserStream::is_reset_in_vain(size_t since) const {
-  const Memory& m = r_.memory;
-  shm::Segment* segment = segment_.load(std::memory_order_acquire);
+bool is_reset_in_vain(const Connection& c, size_t since) {
+  const Memory& m = c.r.memory;
+  shm::Segment* segment = c.segment.load(std::memory_order_acquire);
   if (segment == nullptr || !segment->has_moved() || m.has_left) return false;
   const shm::Lane& out = segment->lane_from(m.end);
   const shm::Lane& in = segment->lane_from(other(m.end));
@@ -128,77 +139,77 @@ bool UserStream::is_reset_in_vain(size_t since) const {
 }
 
 // A FIN is about to follow what is published, also where another thread sleeps in a send.
-void UserStream::close_for_sending() {
-  shm::Segment* segment = segment_.load(std::memory_order_acquire);
+void close_for_sending(Connection& c) {
+  shm::Segment* segment = c.segment.load(std::memory_order_acquire);
   if (segment == nullptr) return;
-  tx_.is_shut = true;
-  shm::Lane& lane = segment->lane_from(r_.memory.end);
+  c.tx.is_shut = true;
+  shm::Lane& lane = segment->lane_from(c.r.memory.end);
   shm::close_lane(lane.writer.tail);
   wake_writer(lane);
 }
 
 // What lies in memory is not delivered, and the peer shall know by more than an end.
-void UserStream::fail_in_memory() {
-  shm::Segment* segment = segment_.load(std::memory_order_acquire);
+void fail_in_memory(Connection& c) {
+  shm::Segment* segment = c.segment.load(std::memory_order_acquire);
   if (segment == nullptr) return;
-  note_linger(true);
+  note_linger(c, true);
   close_both_lanes(*segment);
-  wake_peers_writer();
+  wake_peers_writer(c);
 }
 
-int UserStream::judge_error(int error) {
-  if (error != ECONNRESET || !is_reset_in_vain(0)) return error;
-  r_.memory.ends_told = kBellsToNotice;
+int judge_error(Connection& c, int error) {
+  if (error != ECONNRESET || !is_reset_in_vain(c, 0)) return error;
+  c.r.memory.ends_told = kBellsToNotice;
   return 0;
 }
 
-void UserStream::note_linger(bool is_resetting) {
-  shm::Segment* segment = segment_.load(std::memory_order_acquire);
+void note_linger(Connection& c, bool is_resetting) {
+  shm::Segment* segment = c.segment.load(std::memory_order_acquire);
   if (segment == nullptr) return;
-  segment->lane_from(r_.memory.end)
+  segment->lane_from(c.r.memory.end)
       .writer.is_resetting.store(is_resetting ? 1 : 0, std::memory_order_relaxed);
 }
 
-MemoryState UserStream::left_state() const {
-  return r_.one_sided_owner.load() != 0 ? MemoryState::kYielded : MemoryState::kLeft;
+static MemoryState left_state(const Connection& c) {
+  return c.r.one_sided_owner.load() != 0 ? MemoryState::kYielded : MemoryState::kLeft;
 }
 
 // REQUIRES: the send lease. FPDUs follow.
-void UserStream::leave_as_writer(int fd) {
-  Memory& m = r_.memory;
-  OutLane lane(*this);
+void leave_as_writer(Connection& c, int fd) {
+  Memory& m = c.r.memory;
+  OutLane lane(c);
   lane->close();
   lane->leave();
   m.is_filled = false;
   set_int_option(fd, TCP_NOTSENT_LOWAT, m.unsent_limit);
-  send_fpdus_for_good(fd);
+  send_fpdus_for_good(c, fd);
 }
 
 // REQUIRES: the send lease.
-void UserStream::send_fpdus_for_good(int fd) {
-  Memory& m = r_.memory;
+void send_fpdus_for_good(Connection& c, int fd) {
+  Memory& m = c.r.memory;
   m.sending = Way::kWireAgain;
-  if (is_joined() && !m.had_nodelay) set_int_option(fd, TCP_NODELAY, 0);
-  if (is_joined() && m.had_cork) set_int_option(fd, TCP_CORK, 1);
-  m.state.store(left_state(), std::memory_order_release);
-  drop_descriptor();
+  if (c.is_joined() && !m.had_nodelay) set_int_option(fd, TCP_NODELAY, 0);
+  if (c.is_joined() && m.had_cork) set_int_option(fd, TCP_CORK, 1);
+  m.state.store(left_state(c), std::memory_order_release);
+  drop_descriptor(c);
 }
 
 // REQUIRES: the send lease. 0, or the errno value for a call that has FPDUs to send.
-int UserStream::send_on_wire_again(int fd) {
-  if (is_sending_beyond_reach()) return ECONNRESET;
-  if (r_.memory.sending == Way::kMemory) leave_as_writer(fd);
+int send_on_wire_again(Connection& c, int fd) {
+  if (c.is_sending_beyond_reach()) return ECONNRESET;
+  if (c.r.memory.sending == Way::kMemory) leave_as_writer(c, fd);
   return 0;
 }
 
 // False: no bytes can lie in shared memory, now or later. `is_sender`: the caller holds the send
 // lease, and is not in the middle of something.
-bool UserStream::close_lanes(int fd, bool is_sender) {
-  Memory& m = r_.memory;
+bool close_lanes(Connection& c, int fd, bool is_sender) {
+  Memory& m = c.r.memory;
   auto state = m.state.load();
   while (state == MemoryState::kInvited || state == MemoryState::kUnasked)
-    if (m.state.compare_exchange_weak(state, left_state())) return false;
-  shm::Segment* segment = segment_.load(std::memory_order_acquire);
+    if (m.state.compare_exchange_weak(state, left_state(c))) return false;
+  shm::Segment* segment = c.segment.load(std::memory_order_acquire);
   if (segment == nullptr || (state != MemoryState::kJoined && state != MemoryState::kOffered))
     return m.sending == Way::kMemory ||
            (segment != nullptr && segment->has_moved() && m.receiving != Way::kWireAgain);
@@ -207,47 +218,47 @@ bool UserStream::close_lanes(int fd, bool is_sender) {
   const bool has_moved = !segment->stay_on_wire();
   if (has_moved) {
     close_both_lanes(*segment);
-    wake_peers_writer();
+    wake_peers_writer(c);
   }
   // One that is at work finds its lane closed and does this itself: also a call of this thread's
   // that a signal handler has interrupted, for it may have counted octets that it has not sent.
-  Hold hold(*this, tx_.lease);
+  Hold hold(c, c.tx.lease);
   const auto outcome = hold.attempt_over_the_dead();
   const bool is_mine =
       outcome == base::Lease::Outcome::kAcquired ||
-      (outcome == base::Lease::Outcome::kHeldByMe && (is_sender || tx_.is_asleep)) ||
+      (outcome == base::Lease::Outcome::kHeldByMe && (is_sender || c.tx.is_asleep)) ||
       (outcome == base::Lease::Outcome::kInherited && hold.inherit(fd) == 0);
   if (is_mine && m.sending != Way::kWireAgain)
-    has_moved ? leave_as_writer(fd) : send_fpdus_for_good(fd);
+    has_moved ? leave_as_writer(c, fd) : send_fpdus_for_good(c, fd);
   return true;
 }
 
-void UserStream::leave_memory(int fd) {
+void leave_memory(Connection& c, int fd) {
   const base::KeepErrno keep;
-  if (!close_lanes(fd)) return;
-  await_writer();
-  Hold hold(*this, rx_.lease);
+  if (!close_lanes(c, fd)) return;
+  await_writer(c);
+  Hold hold(c, c.rx.lease);
   const Time end = base::now() + kAtLeave;
   for (;;) {
     const int e = hold.take(fd, Hold::kReceive, MSG_DONTWAIT);
     if (e == 0) break;
-    if (e != EAGAIN || has_left_a_sleeper() || base::now() > end) return;
+    if (e != EAGAIN || has_left_a_sleeper(c) || base::now() > end) return;
     sched_yield();
   }
-  empty_lane(fd);
-  r_.memory.state.store(left_state(), std::memory_order_release);
+  empty_lane(c, fd);
+  c.r.memory.state.store(left_state(c), std::memory_order_release);
 }
 
 // One that sleeps for want of room, or is at work, finds its lane closed and leaves. It may end
 // with this program.
-void UserStream::await_writer() {
-  const Memory& m = r_.memory;
-  shm::Segment* segment = segment_.load(std::memory_order_acquire);
+static void await_writer(Connection& c) {
+  const Memory& m = c.r.memory;
+  shm::Segment* segment = c.segment.load(std::memory_order_acquire);
   if (segment == nullptr || !segment->has_moved()) return;
   std::atomic<uint32_t>& futex = segment->lane_from(m.end).bell.room_wanted;
   const Time end = base::now() + kAtLeave;
-  while (tx_.lease.is_held() && !tx_.lease.is_mine() &&
-         (m.sending == Way::kMemory || !tx_.is_asleep) && base::now() <= end) {
+  while (c.tx.lease.is_held() && !c.tx.lease.is_mine() &&
+         (m.sending == Way::kMemory || !c.tx.is_asleep) && base::now() <= end) {
     base::kernel_call(SYS_futex, &futex, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
     sched_yield();
   }
@@ -256,13 +267,13 @@ void UserStream::await_writer() {
 // The lane is closed, and the thread that holds the direction sleeps in front of it. True: there is
 // nothing that a program in which this thread is dead would miss, and it will know where FPDUs go
 // on.
-bool UserStream::has_left_a_sleeper() {
-  shm::Segment* segment = segment_.load(std::memory_order_acquire);
+static bool has_left_a_sleeper(Connection& c) {
+  shm::Segment* segment = c.segment.load(std::memory_order_acquire);
   if (segment == nullptr || !segment->has_moved()) return true;
-  Memory& m = r_.memory;
+  Memory& m = c.r.memory;
   const shm::Lane& in = segment->lane_from(other(m.end));
   const uint64_t tail = in.writer.tail.load(std::memory_order_seq_cst);
-  if (!rx_.is_asleep || (tail & ~shm::kClosedBit) != in.reader.head.load()) return false;
+  if (!c.rx.is_asleep || (tail & ~shm::kClosedBit) != in.reader.head.load()) return false;
   const uint64_t octets = in.writer.octets.load(std::memory_order_seq_cst);
   if (in.writer.settled_octets.load(std::memory_order_acquire) != octets) return false;
   m.fpdu_beyond.store(in.writer.fpdus.load(std::memory_order_acquire));
@@ -273,52 +284,52 @@ bool UserStream::has_left_a_sleeper() {
 // What comes lies in memory that this process has not mapped, because a thread slept in recv when
 // its program was executed. 0, or the errno value for the call: processes that have mapped it go
 // on. REQUIRES: the receive lease.
-int UserStream::go_on_beyond_memory() {
-  Memory& m = r_.memory;
-  if (segment_.load(std::memory_order_acquire) != nullptr || m.receiving == Way::kWireAgain)
+int go_on_beyond_memory(Connection& c) {
+  Memory& m = c.r.memory;
+  if (c.segment.load(std::memory_order_acquire) != nullptr || m.receiving == Way::kWireAgain)
     return 0;
   const uint64_t octets = m.octets_beyond.load(std::memory_order_acquire);
   if (octets == 0) return m.receiving == Way::kMemory ? ECONNRESET : 0;
-  inbox_.beyond_fpdu = m.fpdu_beyond.load();
-  inbox_.beyond_octets = static_cast<uint32_t>(octets - 1 - m.rx.octets);
+  c.inbox.beyond_fpdu = m.fpdu_beyond.load();
+  c.inbox.beyond_octets = static_cast<uint32_t>(octets - 1 - m.rx.octets);
   m.receiving = Way::kWireAgain;
-  m.state.store(left_state(), std::memory_order_release);
+  m.state.store(left_state(c), std::memory_order_release);
   return 0;
 }
 
 // REQUIRES: the receive lease, and that leave_memory() has closed the lane. 0, or an errno value.
-int UserStream::empty_lane(int fd) {
-  Memory& m = r_.memory;
-  shm::Segment* segment = segment_.load(std::memory_order_acquire);
+int empty_lane(Connection& c, int fd) {
+  Memory& m = c.r.memory;
+  shm::Segment* segment = c.segment.load(std::memory_order_acquire);
   if (segment == nullptr || !segment->has_moved() || m.receiving == Way::kWireAgain) return 0;
-  if (is_at_memory()) begin_receiving_in_memory();
-  InLane lane(*this);
+  if (is_at_memory(c)) begin_receiving_in_memory(c);
+  InLane lane(c);
   // As much as there is now: a peer that publishes in spite of the close does so in vain.
   for (size_t left = lane->size(); left > 0;) {
     const auto bytes = lane->next(left);
-    if (bytes.size == 0) return fail_lost(fd, "the peer wrote nonsense into the shared memory");
-    if (!inbox_.beyond.append(arena_, {bytes.data, bytes.size}))
-      return fail_lost(fd, "no memory for the bytes that lay in shared memory");
+    if (bytes.size == 0) return fail_lost(c, fd, "the peer wrote nonsense into the shared memory");
+    if (!c.inbox.beyond.append(c.arena, {bytes.data, bytes.size}))
+      return fail_lost(c, fd, "no memory for the bytes that lay in shared memory");
     static_cast<void>(lane->take(bytes.size, base::current_cpu()));
     left -= bytes.size;
   }
-  inbox_.beyond_fpdu = lane->first_fpdu_in_memory();
+  c.inbox.beyond_fpdu = lane->first_fpdu_in_memory();
   // One stays, for a poller to see while there are bytes.
   const bool is_behind_fpdus = m.receiving == Way::kWire;
-  const uint64_t stays = !inbox_.beyond.is_empty() || is_behind_fpdus ? 1 : 0;
+  const uint64_t stays = !c.inbox.beyond.is_empty() || is_behind_fpdus ? 1 : 0;
   if (is_behind_fpdus) {
     // Taken later, perhaps by a program that has not mapped the memory: the number must be right.
     const Time end = base::now() + kAtLeave;
     while (!lane->are_octets_settled() && !is_ready_now(fd, POLLRDHUP)) {
       if (base::now() > end)
-        return fail_lost(fd, "the peer was stopped while this end left shared memory");
+        return fail_lost(c, fd, "the peer was stopped while this end left shared memory");
       sched_yield();
     }
-    inbox_.beyond_octets = static_cast<uint32_t>(lane->octets_unread());
+    c.inbox.beyond_octets = static_cast<uint32_t>(lane->octets_unread());
   } else {
-    if (!take_counted_octets(fd, stays, kAtLeave) && !is_ready_now(fd, POLLRDHUP))
-      return fail_lost(fd, "the peer was stopped while this end left shared memory");
-    inbox_.beyond_octets = static_cast<uint32_t>(lane->octets_unread());
+    if (!take_counted_octets(c, fd, stays, kAtLeave) && !is_ready_now(fd, POLLRDHUP))
+      return fail_lost(c, fd, "the peer was stopped while this end left shared memory");
+    c.inbox.beyond_octets = static_cast<uint32_t>(lane->octets_unread());
   }
   m.receiving = Way::kWireAgain;
   return 0;
@@ -326,9 +337,9 @@ int UserStream::empty_lane(int fd) {
 
 // The octets in the place of what was in memory. They may be in the buffer, or still on their way,
 // or too many for once: false, with errno. Behind an end none come.
-bool UserStream::take_octets_beyond(int fd) {
-  inbox_.drop_buffered_octets();
-  uint32_t& octets = inbox_.beyond_octets;
+bool take_octets_beyond(Connection& c, int fd) {
+  c.inbox.drop_buffered_octets();
+  uint32_t& octets = c.inbox.beyond_octets;
   for (uint64_t taken = 0; octets > 0;) {
     if (taken > kMostOctetsAtOnce) {
       errno = EAGAIN;
@@ -336,7 +347,7 @@ bool UserStream::take_octets_beyond(int fd) {
     }
     const ssize_t n = discard_octets(fd, octets, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == EBADF)) return false;
-    if (n < 0) keep_error(judge_error(errno));
+    if (n < 0) keep_error(c, judge_error(c, errno));
     octets = n > 0 ? octets - static_cast<uint32_t>(n) : 0;
     taken += static_cast<uint64_t>(std::max<ssize_t>(n, 0));
   }

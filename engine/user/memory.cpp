@@ -5,6 +5,8 @@
 // could lose: from then on the wire carries octets that say nothing, and a reset destroys nothing.
 // Until then the wire serves: so neither side ever waits for the other, and what cannot be had
 // costs speed and nothing else.
+#include "engine/user/memory.h"
+
 #include <errno.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
@@ -13,8 +15,11 @@
 #include <unistd.h>
 
 #include "base/sys.h"
+#include "engine/user/failure.h"
 #include "engine/user/hold.h"
 #include "engine/user/lanes.h"
+#include "engine/user/leaving.h"
+#include "engine/user/memory_tx.h"
 #include "engine/user/sender.h"
 
 namespace ddpsock::engine {
@@ -57,11 +62,13 @@ bool is_all_acknowledged(int fd) {
 
 }  // namespace
 
+static bool on_joined(Connection& c, int fd, MemoryState before);
+
 // REQUIRES: the send lease.
-void UserStream::offer_memory(stream::Hello& hello) {
-  Memory& m = r_.memory;
-  if (r_.role != Role::kInitiator || m.state != MemoryState::kUnasked) return;
-  if (!r_.wants_memory) {
+void offer_memory(Connection& c, stream::Hello& hello) {
+  Memory& m = c.r.memory;
+  if (c.r.role != Role::kInitiator || m.state != MemoryState::kUnasked) return;
+  if (!c.r.wants_memory) {
     m.state = MemoryState::kNotWanted;
     return;
   }
@@ -70,27 +77,27 @@ void UserStream::offer_memory(stream::Hello& hello) {
     m.state = MemoryState::kNoMemory;
     return;
   }
-  segment_.store(made->segment, std::memory_order_release);
+  c.segment.store(made->segment, std::memory_order_release);
   m.end = shm::End::kConnected;
   m.offer = {static_cast<uint32_t>(getpid()), static_cast<uint32_t>(made->fd.get()), made->secret};
-  const bool is_sole = arena_.is_sole_holder(&r_);
+  const bool is_sole = c.arena.is_sole_holder(&c.r);
   auto unasked = MemoryState::kUnasked;
   if (!is_sole || !m.state.compare_exchange_strong(unasked, MemoryState::kOffered)) {
-    segment_.store(nullptr, std::memory_order_release);
+    c.segment.store(nullptr, std::memory_order_release);
     made->segment->unmap();
     if (!is_sole) m.state = MemoryState::kShared;
     return;
   }
-  memfd_file_ = shm::file_of(made->fd.get());
-  memfd_ = std::move(made->fd);
+  c.memfd_file = shm::file_of(made->fd.get());
+  c.memfd = std::move(made->fd);
   hello.memory = stream::MemoryOffer{m.offer.pid, m.offer.fd, m.offer.secret};
 }
 
 // REQUIRES: the receive lease.
-void UserStream::note_invitation(const stream::Hello& hello) {
-  Memory& m = r_.memory;
-  if (r_.role != Role::kResponder || !hello.memory) return;
-  if (!r_.wants_memory) {
+void note_invitation(Connection& c, const stream::Hello& hello) {
+  Memory& m = c.r.memory;
+  if (c.r.role != Role::kResponder || !hello.memory) return;
+  if (!c.r.wants_memory) {
     m.state = MemoryState::kNotWanted;
     return;
   }
@@ -104,13 +111,13 @@ void UserStream::note_invitation(const stream::Hello& hello) {
 // question who else holds the stream: a child forked after it has it too. Memory that was joined
 // before gets what the peer writes, and this end would never see it: the connection ends. 0, or the
 // errno value of that.
-int UserStream::try_to_join(int fd) {
-  Memory& m = r_.memory;
+int try_to_join(Connection& c, int fd) {
+  Memory& m = c.r.memory;
   // FPDUs that are being sent would not be counted.
-  Hold hold(*this, tx_.lease);
+  Hold hold(c, c.tx.lease);
   if (!hold.try_take()) return 0;
   const bool is_last_attempt = ++m.attempts >= kMostAttempts;
-  if (!arena_.is_sole_holder(&r_)) {
+  if (!c.arena.is_sole_holder(&c.r)) {
     if (is_last_attempt) m.state = MemoryState::kShared;
     return 0;
   }
@@ -119,57 +126,57 @@ int UserStream::try_to_join(int fd) {
     m.state = reason_for(segment.error());
     return 0;
   }
-  segment_.store(*segment, std::memory_order_release);
-  const bool is_sole = arena_.is_sole_holder(&r_);
-  (*segment)->lane_from(m.end).writer.fpdus.store(tx_.msn, std::memory_order_relaxed);
-  const bool may_join = is_sole && on_joined(fd, MemoryState::kInvited);
+  c.segment.store(*segment, std::memory_order_release);
+  const bool is_sole = c.arena.is_sole_holder(&c.r);
+  (*segment)->lane_from(m.end).writer.fpdus.store(c.tx.msn, std::memory_order_relaxed);
+  const bool may_join = is_sole && on_joined(c, fd, MemoryState::kInvited);
   if (may_join && (*segment)->join()) {
-    InLane(*this)->note_fpdu(rx_.msn);
+    InLane(c)->note_fpdu(c.rx.msn);
     return 0;
   }
-  segment_.store(nullptr, std::memory_order_release);
+  c.segment.store(nullptr, std::memory_order_release);
   (*segment)->unmap();
   if (may_join) {
     m.state = MemoryState::kBadOffer;
-    return fail_lost(fd, "somebody else has joined the shared memory of this connection");
+    return fail_lost(c, fd, "somebody else has joined the shared memory of this connection");
   }
   if (!is_sole && is_last_attempt) m.state = MemoryState::kShared;
   return 0;
 }
 
 // Has the peer joined what we offered? REQUIRES: the send lease.
-void UserStream::notice_joining(int fd) {
-  const shm::Segment* segment = segment_.load(std::memory_order_acquire);
-  if (segment != nullptr && segment->is_joined()) on_joined(fd, MemoryState::kOffered);
+static void notice_joining(Connection& c, int fd) {
+  const shm::Segment* segment = c.segment.load(std::memory_order_acquire);
+  if (segment != nullptr && segment->is_joined()) on_joined(c, fd, MemoryState::kOffered);
 }
 
 // A program that only receives would keep the descriptor for good.
-void UserStream::notice_joining_while_receiving(int fd) {
+void notice_joining_while_receiving(Connection& c, int fd) {
   // Another thread was sending when the answer came.
-  if ((r_.peer_features & DDPSOCK_FEATURE_JOINS) == 0) withdraw_offer();
-  const shm::Segment* segment = segment_.load(std::memory_order_acquire);
+  if ((c.r.peer_features & DDPSOCK_FEATURE_JOINS) == 0) withdraw_offer(c);
+  const shm::Segment* segment = c.segment.load(std::memory_order_acquire);
   if (segment == nullptr || !segment->is_joined()) return;
-  Hold hold(*this, tx_.lease);
-  if (hold.try_take()) on_joined(fd, MemoryState::kOffered);
+  Hold hold(c, c.tx.lease);
+  if (hold.try_take()) on_joined(c, fd, MemoryState::kOffered);
 }
 
 // The peer says that it will not join. Keeping the offer would cost a descriptor. The mapping stays
 // until the end, because other threads may be looking at it.
-void UserStream::withdraw_offer() {
-  if (r_.memory.state != MemoryState::kOffered) return;
-  Hold hold(*this, tx_.lease);
+void withdraw_offer(Connection& c) {
+  if (c.r.memory.state != MemoryState::kOffered) return;
+  Hold hold(c, c.tx.lease);
   if (!hold.try_take()) return;
-  shm::Segment* segment = segment_.load(std::memory_order_acquire);
+  shm::Segment* segment = c.segment.load(std::memory_order_acquire);
   if (segment == nullptr || !segment->withdraw()) return;
-  r_.memory.state = MemoryState::kNotWanted;
-  r_.memory.sending = Way::kWireAgain;
-  drop_descriptor();
+  c.r.memory.state = MemoryState::kNotWanted;
+  c.r.memory.sending = Way::kWireAgain;
+  drop_descriptor(c);
 }
 
 // As the peer sees it: a side that only receives may never have had to notice.
-MemoryState UserStream::memory_state() const {
-  const MemoryState state = r_.memory.state.load(std::memory_order_acquire);
-  const shm::Segment* segment = segment_.load(std::memory_order_acquire);
+MemoryState memory_state(const Connection& c) {
+  const MemoryState state = c.r.memory.state.load(std::memory_order_acquire);
+  const shm::Segment* segment = c.segment.load(std::memory_order_acquire);
   const bool has_joined =
       state == MemoryState::kOffered && segment != nullptr && segment->is_joined();
   return has_joined ? MemoryState::kJoined : state;
@@ -178,37 +185,37 @@ MemoryState UserStream::memory_state() const {
 // Bells must not wait for one another (Nagle) or for more (cork); what the program has set comes
 // back if the stream leaves the memory. False: it is not `before` any more, another thread has left
 // perhaps. REQUIRES: the send lease.
-bool UserStream::on_joined(int fd, MemoryState before) {
-  Memory& m = r_.memory;
+static bool on_joined(Connection& c, int fd, MemoryState before) {
+  Memory& m = c.r.memory;
   if (m.state.load(std::memory_order_relaxed) != before) return false;
-  if (is_set_to_reset(fd)) note_linger(true);
+  if (is_set_to_reset(fd)) note_linger(c, true);
   m.unsent_limit = int_option(fd, TCP_NOTSENT_LOWAT);
   m.had_nodelay = int_option(fd, TCP_NODELAY) != 0;
   m.had_cork = int_option(fd, TCP_CORK) != 0;
   if (!m.state.compare_exchange_strong(before, MemoryState::kJoined)) return false;
   if (m.had_cork) set_int_option(fd, TCP_CORK, 0);
   if (!m.had_nodelay) set_int_option(fd, TCP_NODELAY, 1);
-  drop_descriptor();
+  drop_descriptor(c);
   return true;
 }
 
-void UserStream::drop_descriptor() {
-  if (!memfd_.is_valid()) return;
-  if (shm::file_of(memfd_.get()) == memfd_file_) {
-    memfd_.reset();
+void drop_descriptor(Connection& c) {
+  if (!c.memfd.is_valid()) return;
+  if (shm::file_of(c.memfd.get()) == c.memfd_file) {
+    c.memfd.reset();
   } else {
-    static_cast<void>(memfd_.release());  // closed by the program, and perhaps another's by now
+    static_cast<void>(c.memfd.release());  // closed by the program, and perhaps another's by now
   }
 }
 
 // REQUIRES: the send lease, and that the start-up frame was sent. Our bytes may travel in memory
 // from now on. Both directions move together, when each end has read what the other has sent as
 // FPDUs, or its kernel has it.
-bool UserStream::may_send_in_memory(int fd) {
-  Memory& m = r_.memory;
-  if (m.state.load(std::memory_order_relaxed) == MemoryState::kOffered) notice_joining(fd);
-  if (!is_joined() || m.has_left) return false;
-  shm::Segment* segment = segment_.load(std::memory_order_acquire);
+static bool may_send_in_memory(Connection& c, int fd) {
+  Memory& m = c.r.memory;
+  if (m.state.load(std::memory_order_relaxed) == MemoryState::kOffered) notice_joining(c, fd);
+  if (!c.is_joined() || m.has_left) return false;
+  shm::Segment* segment = c.segment.load(std::memory_order_acquire);
   if (segment == nullptr) return false;
   const uint64_t phase = segment->phase();
   if (!segment->is_movable(phase)) return false;
@@ -217,87 +224,101 @@ bool UserStream::may_send_in_memory(int fd) {
   const bool is_all_read = in.reader.next_fpdu.load(std::memory_order_relaxed) ==
                            in.writer.fpdus.load(std::memory_order_acquire);
   if (!is_all_read) return segment->has_moved();
-  if (out.reader.next_fpdu.load(std::memory_order_acquire) != tx_.msn && !is_all_acknowledged(fd))
+  if (out.reader.next_fpdu.load(std::memory_order_acquire) != c.tx.msn && !is_all_acknowledged(fd))
     return segment->has_moved();
   return segment->move(phase);
 }
 
 // REQUIRES: the send lease.
-void UserStream::begin_sending_in_memory(int fd) {
-  Memory& m = r_.memory;
-  on_joined(fd, MemoryState::kOffered);
+static void begin_sending_in_memory(Connection& c, int fd) {
+  Memory& m = c.r.memory;
+  on_joined(c, fd, MemoryState::kOffered);
   m.tx.must_ring = true;
   m.sending = Way::kMemory;
 }
 
-// Before all of an FPDU is in the kernel the stream must not move. REQUIRES: the send lease.
-Io UserStream::send_before_memory(int fd, std::span<const iovec> from, int flags) {
-  shm::Segment* segment = segment_.load(std::memory_order_acquire);
-  const Memory& m = r_.memory;
-  if (segment->stays_on_wire()) [[unlikely]] {
-    send_fpdus_for_good(fd);
-    return Sender(*this, fd, from, flags).run();
-  }
-  if (may_send_in_memory(fd) || !segment->begin_fpdus(m.end)) {
-    begin_sending_in_memory(fd);
-    return send_in_memory(fd, from, flags);
-  }
-  const FpdusUnderWay under_way(*this, *segment);
-  return Sender(*this, fd, from, flags).run();
-}
+namespace {
 
-UserStream::FpdusUnderWay::~FpdusUnderWay() {
-  segment_.lane_from(s_.r_.memory.end).writer.fpdus.store(s_.tx_.msn, std::memory_order_release);
-  segment_.end_fpdus(s_.r_.memory.end);
+// While FPDUs are sent that come before what is in memory.
+class FpdusUnderWay {
+ public:
+  FpdusUnderWay(Connection& c, shm::Segment& segment) : c_(c), segment_(segment) {}
+  FpdusUnderWay(const FpdusUnderWay&) = delete;
+  ~FpdusUnderWay() {
+    segment_.lane_from(c_.r.memory.end).writer.fpdus.store(c_.tx.msn, std::memory_order_release);
+    segment_.end_fpdus(c_.r.memory.end);
+  }
+
+ private:
+  Connection& c_;
+  shm::Segment& segment_;
+};
+
+}  // namespace
+
+// Before all of an FPDU is in the kernel the stream must not move. REQUIRES: the send lease.
+Io send_before_memory(Connection& c, int fd, std::span<const iovec> from, int flags) {
+  shm::Segment* segment = c.segment.load(std::memory_order_acquire);
+  const Memory& m = c.r.memory;
+  if (segment->stays_on_wire()) [[unlikely]] {
+    send_fpdus_for_good(c, fd);
+    return Sender(c, fd, from, flags).run();
+  }
+  if (may_send_in_memory(c, fd) || !segment->begin_fpdus(m.end)) {
+    begin_sending_in_memory(c, fd);
+    return send_in_memory(c, fd, from, flags);
+  }
+  const FpdusUnderWay under_way(c, *segment);
+  return Sender(c, fd, from, flags).run();
 }
 
 // Have all FPDUs been read that come before what is in memory? REQUIRES: the receive lease.
-bool UserStream::is_at_memory() {
-  const shm::Segment* segment = segment_.load(std::memory_order_acquire);
-  if (segment == nullptr || r_.memory.receiving != Way::kWire || !rx_.is_started) return false;
-  if (inbox_.left > 0 || rx_.mo != 0 || !segment->has_moved()) return false;
-  return rx_.msn == InLane(*this)->first_fpdu_in_memory();
+bool is_at_memory(Connection& c) {
+  const shm::Segment* segment = c.segment.load(std::memory_order_acquire);
+  if (segment == nullptr || c.r.memory.receiving != Way::kWire || !c.rx.is_started) return false;
+  if (c.inbox.left > 0 || c.rx.mo != 0 || !segment->has_moved()) return false;
+  return c.rx.msn == InLane(c)->first_fpdu_in_memory();
 }
 
 // Could what follows the FPDU in front be anything else? Then nothing beyond it must be read.
-bool UserStream::is_wire_near_memory() const {
-  const MemoryState state = r_.memory.state.load(std::memory_order_relaxed);
-  if (inbox_.has_beyond()) return true;
-  const shm::Segment* segment = segment_.load(std::memory_order_relaxed);
-  return segment != nullptr && r_.memory.receiving.load(std::memory_order_relaxed) == Way::kWire &&
+bool is_wire_near_memory(const Connection& c) {
+  const MemoryState state = c.r.memory.state.load(std::memory_order_relaxed);
+  if (c.inbox.has_beyond()) return true;
+  const shm::Segment* segment = c.segment.load(std::memory_order_relaxed);
+  return segment != nullptr && c.r.memory.receiving.load(std::memory_order_relaxed) == Way::kWire &&
          !segment->stays_on_wire() &&
          (state == MemoryState::kJoined || state == MemoryState::kOffered || segment->has_moved());
 }
 
 // What has been read in the belief that it was an FPDU is octets. REQUIRES: is_at_memory().
-void UserStream::begin_receiving_in_memory() {
-  InLane(*this)->note_octets(inbox_.buffered());
-  inbox_.free_buffer(arena_);
-  r_.memory.receiving = Way::kMemory;
+void begin_receiving_in_memory(Connection& c) {
+  InLane(c)->note_octets(c.inbox.buffered());
+  c.inbox.free_buffer(c.arena);
+  c.r.memory.receiving = Way::kMemory;
 }
 
-void UserStream::drop_memory(int fd, bool is_last) {
-  drop_descriptor();
-  shm::Segment* segment = segment_.load(std::memory_order_acquire);
+void drop_memory(Connection& c, int fd, bool is_last) {
+  drop_descriptor(c);
+  shm::Segment* segment = c.segment.load(std::memory_order_acquire);
   if (segment == nullptr) return;
-  if (is_last) end_in_memory(fd);
-  segment_.store(nullptr, std::memory_order_release);
+  if (is_last) end_in_memory(c, fd);
+  c.segment.store(nullptr, std::memory_order_release);
   segment->unmap();
 }
 
-bool UserStream::set_kept_option(int name, int value) {
-  if (!is_joined()) return false;
+bool set_kept_option(Connection& c, int name, int value) {
+  if (!c.is_joined()) return false;
   if (name == TCP_NOTSENT_LOWAT) {
-    r_.memory.unsent_limit = value;
+    c.r.memory.unsent_limit = value;
   } else {
-    (name == TCP_NODELAY ? r_.memory.had_nodelay : r_.memory.had_cork) = value != 0;
+    (name == TCP_NODELAY ? c.r.memory.had_nodelay : c.r.memory.had_cork) = value != 0;
   }
   return true;
 }
 
-bool UserStream::get_kept_option(int name, int& value) {
-  if (!is_joined()) return false;
-  const Memory& m = r_.memory;
+bool get_kept_option(Connection& c, int name, int& value) {
+  if (!c.is_joined()) return false;
+  const Memory& m = c.r.memory;
   value = name == TCP_NOTSENT_LOWAT ? m.unsent_limit.load()
           : name == TCP_NODELAY     ? m.had_nodelay
                                     : m.had_cork;

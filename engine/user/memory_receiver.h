@@ -5,16 +5,21 @@
 #include <sys/socket.h>
 
 #include "engine/user/descriptor.h"
+#include "engine/user/io_cursor.h"
 #include "engine/user/lanes.h"
 #include "engine/user/patience.h"
 
 namespace ddpsock::engine {
 
+constexpr uint64_t kMostBells = 64;  // more is filler, or a reader's that never comes to an end
+constexpr const char* kNonsense = "the peer wrote nonsense into the shared memory";
+constexpr const char* kNotCounted = "the peer sent what it had not counted";
+
 // One recv call, as far as what comes lies in memory. REQUIRES: the receive lease is held.
-class UserStream::MemoryReceiver {
+class MemoryReceiver {
  public:
   // `got` bytes of the call have been delivered before.
-  MemoryReceiver(UserStream& stream, int fd, IoCursor& to, int flags, size_t& got);
+  MemoryReceiver(Connection& c, int fd, IoCursor& to, int flags, size_t& got);
   Io run();
   bool refresh();
   // The peer has left the memory and all in it was read: the rest comes by the wire.
@@ -43,7 +48,7 @@ class UserStream::MemoryReceiver {
   void settle();
   Io finish();
 
-  UserStream& s_;
+  Connection& c_;
   Rx& rx_;
   InLane lane_;
   Descriptor fd_;

@@ -3,6 +3,8 @@
 // and the call must not wait, the wire is filled with octets that say nothing, so that EAGAIN is
 // the kernel's, and so is the edge that follows (doc/design.md decision 3, I4): the reader takes
 // them once it has made room.
+#include "engine/user/memory_tx.h"
+
 #include <errno.h>
 #include <linux/futex.h>
 #include <netinet/in.h>
@@ -16,13 +18,20 @@
 #include "base/kernel_call.h"
 #include "base/spin.h"
 #include "base/sys.h"
+#include "engine/user/closing.h"
 #include "engine/user/descriptor.h"
+#include "engine/user/failure.h"
 #include "engine/user/hold.h"
+#include "engine/user/identity.h"
+#include "engine/user/io_cursor.h"
 #include "engine/user/kernel_socket.h"
 #include "engine/user/lanes.h"
+#include "engine/user/leaving.h"
+#include "engine/user/memory_rx.h"
 #include "engine/user/octets.h"
 #include "engine/user/sender.h"
 #include "engine/user/sleep.h"
+#include "engine/user/tx.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -48,16 +57,14 @@ constexpr size_t kRoomOfAPromise = shm::kMostSpilt / 4;
 
 }  // namespace
 
+static bool may_send_in_vain(Connection& c, int error, size_t published);
+static Io send_on_wire(Connection& c, int fd, IoCursor& rest, int flags);
+
 // One send call. REQUIRES: the send lease is held, our bytes travel in memory.
-class UserStream::MemorySender {
+class MemorySender {
  public:
-  MemorySender(UserStream& stream, int fd, IoCursor& from, int flags)
-      : s_(stream),
-        m_(stream.r_.memory),
-        lane_(stream),
-        fd_(stream, fd),
-        from_(from),
-        flags_(flags) {}
+  MemorySender(Connection& c, int fd, IoCursor& from, int flags)
+      : c_(c), m_(c.r.memory), lane_(c), fd_(c, fd), from_(from), flags_(flags) {}
 
   // False: the lane is closed, and what is left in `from` has another way or none.
   bool run() {
@@ -92,7 +99,7 @@ class UserStream::MemorySender {
     ahead.get(room.data, room.size);
     const Publication p = lane_->publish(room.size, base::current_cpu());
     if (p == Publication::kCorrupt) {
-      error_ = s_.fail_lost(fd_, "the peer wrote nonsense into the shared memory");
+      error_ = fail_lost(c_, fd_, "the peer wrote nonsense into the shared memory");
       return false;
     }
     if (p == Publication::kClosed) {
@@ -108,8 +115,8 @@ class UserStream::MemorySender {
     }
     from_ = ahead;
     sent_ += room.size;
-    s_.r_.sent.bytes.add(room.size);
-    s_.r_.sent.bytes_copied.add(room.size);
+    c_.r.sent.bytes.add(room.size);
+    c_.r.sent.bytes_copied.add(room.size);
     return true;
   }
 
@@ -146,11 +153,11 @@ class UserStream::MemorySender {
   bool ring(size_t published) {
     note_noticed();
     const ssize_t n = send_octets(1, 0);
-    s_.r_.sent.bells_rung.add(1);
+    c_.r.sent.bells_rung.add(1);
     if (n >= 0 || errno == EAGAIN) return true;
     // Published before another thread's shutdown closed the lane: the FIN rings for it.
-    if (s_.tx_.is_shut) return true;
-    if (s_.may_send_in_vain(errno, published)) return true;
+    if (c_.tx.is_shut) return true;
+    if (may_send_in_vain(c_, errno, published)) return true;
     return fail_gone(errno);
   }
   // The next send finds out again.
@@ -212,7 +219,7 @@ class UserStream::MemorySender {
     ++base::effort.system_calls;
     ++base::effort.waits;
     // What is published is counted: who dies here leaves all as it should be.
-    const ssize_t woken = sleep_in(s_.tx_.is_asleep, [&] {
+    const ssize_t woken = sleep_in(c_.tx.is_asleep, [&] {
       return base::kernel_call(SYS_futex, &futex, FUTEX_WAIT, wanted, &ts, nullptr, 0);
     });
     const bool is_interrupted = woken != 0 && errno == EINTR;
@@ -249,7 +256,7 @@ class UserStream::MemorySender {
       if (n > 0) continue;
       // Where there is room again the next bell tells, and judges, what has become of the peer.
       const bool is_over = n < 0 && errno != EAGAIN && errno != EINTR;
-      if (is_over && !s_.tx_.is_shut && lane_->is_full()) return fail_gone(errno);
+      if (is_over && !c_.tx.is_shut && lane_->is_full()) return fail_gone(errno);
       if (n == 0 || is_over || !is_ready_now(fd_, POLLOUT)) break;
     }
     if (lane_->is_closed()) return is_closed_ = true;
@@ -266,7 +273,7 @@ class UserStream::MemorySender {
     base::sys.setsockopt(fd_, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, sizeof bytes);
   }
 
-  UserStream& s_;
+  Connection& c_;
   Memory& m_;
   OutLane lane_;
   Descriptor fd_;
@@ -282,74 +289,74 @@ class UserStream::MemorySender {
 };
 
 // REQUIRES: the send lease.
-Io UserStream::send_in_memory(int fd, std::span<const iovec> from, int flags) {
-  if (tx_.is_shut) return broken_pipe(fd, flags);
+Io send_in_memory(Connection& c, int fd, std::span<const iovec> from, int flags) {
+  if (c.tx.is_shut) return broken_pipe(fd, flags);
   IoCursor rest(from);
-  MemorySender sender(*this, fd, rest, flags);
+  MemorySender sender(c, fd, rest, flags);
   const bool is_open = sender.run();
   const size_t sent = sender.sent();
   const auto done = Io::ok(static_cast<ssize_t>(sent));
-  if (is_open && (sent > 0 || sender.error() == 0)) return sent_or_error(sent, sender.error());
+  if (is_open && (sent > 0 || sender.error() == 0)) return sent_or_error(c, sent, sender.error());
   if (is_open && sender.is_gone() && sender.error() == EPIPE) return broken_pipe(fd, flags);
   if (is_open) return Io::fail(sender.error());
-  if (tx_.is_shut) return sent > 0 ? done : broken_pipe(fd, flags);
-  leave_as_writer(fd);
-  const bool is_in_vain = is_reset_in_vain(0) && !r_.memory.has_sent_in_vain;
+  if (c.tx.is_shut) return sent > 0 ? done : broken_pipe(fd, flags);
+  leave_as_writer(c, fd);
+  const bool is_in_vain = is_reset_in_vain(c, 0) && !c.r.memory.has_sent_in_vain;
   const auto left = static_cast<ssize_t>(rest.left());
-  const Io io = send_on_wire(fd, rest, is_in_vain ? flags | MSG_NOSIGNAL : flags);
+  const Io io = send_on_wire(c, fd, rest, is_in_vain ? flags | MSG_NOSIGNAL : flags);
   if (io.is_ok()) return Io::ok(static_cast<ssize_t>(sent) + io.count);
-  if (may_send_in_vain(io.error, 0)) return Io::ok(static_cast<ssize_t>(sent) + left);
+  if (may_send_in_vain(c, io.error, 0)) return Io::ok(static_cast<ssize_t>(sent) + left);
   return sent > 0 ? done : io;
 }
 
 // As far as can be seen while another call is at work there.
-bool UserStream::has_promised_room() const {
-  shm::Segment* segment = segment_.load(std::memory_order_acquire);
+static bool has_promised_room(const Connection& c) {
+  shm::Segment* segment = c.segment.load(std::memory_order_acquire);
   if (segment == nullptr) return true;
-  const shm::Lane& out = segment->lane_from(r_.memory.end);
+  const shm::Lane& out = segment->lane_from(c.r.memory.end);
   const uint64_t tail = out.writer.tail.load(std::memory_order_acquire) & ~shm::kClosedBit;
   const uint64_t queued = tail - out.reader.head.load(std::memory_order_acquire);
   return queued + kRoomOfAPromise <= shm::kMostBytes;
 }
 
-bool UserStream::is_send_ready(int fd) {
+bool is_send_ready(Connection& c, int fd) {
   const base::KeepErrno keep;
-  if (r_.memory.sending != Way::kMemory || !is_joined()) return true;
-  Hold hold(*this, tx_.lease);
+  if (c.r.memory.sending != Way::kMemory || !c.is_joined()) return true;
+  Hold hold(c, c.tx.lease);
   switch (hold.attempt()) {
     case base::Lease::Outcome::kAcquired:
       break;
     case base::Lease::Outcome::kInherited:
       if (const int e = hold.inherit(fd); e != 0) {
-        tx_.error = e;
+        c.tx.error = e;
         return true;
       }
       break;
     default:
-      return has_promised_room();
+      return has_promised_room(c);
   }
-  if (r_.memory.sending != Way::kMemory || tx_.is_shut || !is_joined()) return true;
+  if (c.r.memory.sending != Way::kMemory || c.tx.is_shut || !c.is_joined()) return true;
   IoCursor nothing({});
-  return MemorySender(*this, fd, nothing, MSG_DONTWAIT).has_promised_room();
+  return MemorySender(c, fd, nothing, MSG_DONTWAIT).has_promised_room();
 }
 
 // After a reset that destroyed nothing, the first send succeeds and is dropped: so it is on TCP
 // after a clean end. `published`: in vain, of this call.
-bool UserStream::may_send_in_vain(int error, size_t published) {
+static bool may_send_in_vain(Connection& c, int error, size_t published) {
   if (error != EPIPE && error != ECONNRESET) return false;
-  if (r_.memory.has_sent_in_vain || !is_reset_in_vain(published)) return false;
-  return r_.memory.has_sent_in_vain = true;
+  if (c.r.memory.has_sent_in_vain || !is_reset_in_vain(c, published)) return false;
+  return c.r.memory.has_sent_in_vain = true;
 }
 
 // The rest of a call, where there is no more than a gather list holds at a time.
-Io UserStream::send_on_wire(int fd, IoCursor& rest, int flags) {
+static Io send_on_wire(Connection& c, int fd, IoCursor& rest, int flags) {
   size_t sent = 0;
   while (rest.left() > 0) {
     std::array<iovec, kMostSlices> slices;
     size_t size = rest.left();
     IoCursor ahead = rest;
     const size_t used = ahead.slice(slices, size);
-    const Io io = Sender(*this, fd, {slices.data(), used}, flags).run();
+    const Io io = Sender(c, fd, {slices.data(), used}, flags).run();
     if (!io.is_ok()) return sent > 0 ? Io::ok(static_cast<ssize_t>(sent)) : io;
     sent += static_cast<size_t>(io.count);
     rest.skip(static_cast<size_t>(io.count));

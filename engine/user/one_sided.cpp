@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // One-sided operations of a stream: how a queue pair comes to share its connection, and sending.
 // FPDUs of the queue pair lie between chunks, whole, in the order in which the send lease was had.
-#include "engine/one_sided.h"
+#include "engine/user/one_sided.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -13,10 +13,17 @@
 #include "base/process.h"
 #include "base/sys.h"
 #include "ddp/segment.h"
+#include "engine/one_sided.h"
+#include "engine/user/descriptor.h"
+#include "engine/user/failure.h"
 #include "engine/user/hold.h"
+#include "engine/user/io_cursor.h"
 #include "engine/user/kernel_socket.h"
+#include "engine/user/lanes.h"
+#include "engine/user/leaving.h"
 #include "engine/user/sender.h"
-#include "engine/user/user_stream.h"
+#include "engine/user/start.h"
+#include "engine/user/tx.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -78,119 +85,122 @@ const char* text_of_terminate(Bytes fpdu) {
 
 }  // namespace
 
+static Io send_piece(Connection& c, int number, IoCursor& left, int flags);
+static void give_way(Connection& c);
+
 // In a forked child the parent's is none.
-OneSided* UserStream::queue_pair() const {
-  OneSided* found = queue_pair_.load(std::memory_order_acquire);
+OneSided* Connection::queue_pair() const {
+  OneSided* found = own_queue_pair.load(std::memory_order_acquire);
   if (found == nullptr) [[likely]]
     return nullptr;
   const bool is_mine =
-      queue_pair_generation_.load(std::memory_order_relaxed) == base::process_generation();
+      queue_pair_generation.load(std::memory_order_relaxed) == base::process_generation();
   return is_mine ? found : nullptr;
 }
 
-Status<> UserStream::begin_one_sided(int fd, OneSided& queue_pair) {
+Status<> begin_one_sided(Connection& c, int fd, OneSided& queue_pair) {
   const base::KeepErrno keep;
-  if (is_turned()) return fail_errno(EOPNOTSUPP);
-  if (r_.peer == Peer::kUnknown && !rx_.is_started) return fail_errno(ENOTCONN);
-  if (rx_.is_started && (r_.peer_features & DDPSOCK_FEATURE_ONE_SIDED) == 0)
+  if (c.is_turned()) return fail_errno(EOPNOTSUPP);
+  if (c.r.peer == Peer::kUnknown && !c.rx.is_started) return fail_errno(ENOTCONN);
+  if (c.rx.is_started && (c.r.peer_features & DDPSOCK_FEATURE_ONE_SIDED) == 0)
     return fail_errno(EOPNOTSUPP);
   if (!queue_pair.arrived.open()) return fail_errno(ENOMEM);
-  const uint32_t me = arena_.my_name();
+  const uint32_t me = c.arena.my_name();
   if (me == 0) return fail_errno(ENOMEM);
   // One that is dead, or has executed this program, has none any more.
   uint32_t owner = 0;
-  while (!r_.one_sided_owner.compare_exchange_strong(owner, me)) {
-    const bool has_one = owner == me ? this->queue_pair() != nullptr : !arena_.is_dead(owner, 0);
+  while (!c.r.one_sided_owner.compare_exchange_strong(owner, me)) {
+    const bool has_one = owner == me ? c.queue_pair() != nullptr : !c.arena.is_dead(owner, 0);
     if (has_one) return fail_errno(EOPNOTSUPP);
   }
-  unanswered_.store(0);
-  queue_pair_generation_.store(base::process_generation(), std::memory_order_relaxed);
-  queue_pair_.store(&queue_pair, std::memory_order_release);
-  leave_memory(fd);
-  r_.is_one_sided.store(true);
+  c.unanswered.store(0);
+  c.queue_pair_generation.store(base::process_generation(), std::memory_order_relaxed);
+  c.own_queue_pair.store(&queue_pair, std::memory_order_release);
+  leave_memory(c, fd);
+  c.r.is_one_sided.store(true);
   return {};
 }
 
-void UserStream::end_one_sided() {
-  if (queue_pair() == nullptr) return;
-  queue_pair_.store(nullptr, std::memory_order_release);
-  uint32_t me = arena_.my_name();
-  r_.one_sided_owner.compare_exchange_strong(me, 0);
+void end_one_sided(Connection& c) {
+  if (c.queue_pair() == nullptr) return;
+  c.own_queue_pair.store(nullptr, std::memory_order_release);
+  uint32_t me = c.arena.my_name();
+  c.r.one_sided_owner.compare_exchange_strong(me, 0);
 }
 
-Result<bool> UserStream::one_sided_crc(int fd) {
+Result<bool> one_sided_crc(Connection& c, int fd) {
   const base::KeepErrno keep;
-  if (!rx_.is_started) {
-    Hold hold(*this, rx_.lease);
+  if (!c.rx.is_started) {
+    Hold hold(c, c.rx.lease);
     if (hold.attempt() != Outcome::kAcquired) return fail_errno(EAGAIN);
     // An error of the socket's is the program's to hear of.
-    if (!rx_.is_started && bytes_queued(fd) == 0)
+    if (!c.rx.is_started && bytes_queued(fd) == 0)
       return fail_errno(is_ready_now(fd, POLLRDHUP) ? ECONNRESET : EAGAIN);
-    const int e = rx_.is_started ? 0 : start_receiving(fd, MSG_DONTWAIT);
+    const int e = c.rx.is_started ? 0 : start_receiving(c, fd, MSG_DONTWAIT);
     if (e == EPROTOTYPE) return fail_errno(EOPNOTSUPP);
     if (e != 0) return fail_errno(e == kEndOfStream ? ECONNRESET : e);
   }
-  if (is_state(StreamState::kFailed)) return fail_errno(ECONNRESET);
-  if ((r_.peer_features & DDPSOCK_FEATURE_ONE_SIDED) == 0) return fail_errno(EOPNOTSUPP);
-  return r_.has_crc.load();
+  if (c.is_state(StreamState::kFailed)) return fail_errno(ECONNRESET);
+  if ((c.r.peer_features & DDPSOCK_FEATURE_ONE_SIDED) == 0) return fail_errno(EOPNOTSUPP);
+  return c.r.has_crc.load();
 }
 
-Status<> UserStream::announce(int fd) {
+Status<> announce(Connection& c, int fd) {
   const base::KeepErrno keep;
-  if (tx_.is_started) return {};
-  if (const int e = prepare_to_send(fd, MSG_DONTWAIT); e != 0) return fail_errno(e);
-  Hold hold(*this, tx_.lease);
+  if (c.tx.is_started) return {};
+  if (const int e = prepare_to_send(c, fd, MSG_DONTWAIT); e != 0) return fail_errno(e);
+  Hold hold(c, c.tx.lease);
   if (const int e = hold.take(fd, Hold::kSend, MSG_DONTWAIT); e != 0) return fail_errno(e);
-  if (tx_.is_started || is_state(StreamState::kFailed)) return {};
-  const int e = send_start_frame(fd, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (c.tx.is_started || c.is_state(StreamState::kFailed)) return {};
+  const int e = send_start_frame(c, fd, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (e != 0) return fail_errno(e);
   return {};
 }
 
 // A lease is free again that the queue pair's thread had found taken.
-void UserStream::wake_waiting(bool is_send) {
-  std::atomic<bool>& is_wanted = is_send ? tx_.is_wanted : rx_.is_wanted;
+void wake_waiting(Connection& c, bool is_send) {
+  std::atomic<bool>& is_wanted = is_send ? c.tx.is_wanted : c.rx.is_wanted;
   if (!is_wanted.load()) return;
-  OneSided* q = queue_pair();
+  OneSided* q = c.queue_pair();
   if (q == nullptr) return;
   is_wanted.store(false);
   q->wake();
 }
 
-UserStream::Offered UserStream::offer_fpdu(Bytes fpdu) {
+Offered offer_fpdu(Connection& c, Bytes fpdu) {
   if (!is_of_queue_pair(fpdu.data())) return Offered::kUnasked;
-  OneSided* q = queue_pair();
+  OneSided* q = c.queue_pair();
   if (q == nullptr) {
-    const uint32_t owner = r_.one_sided_owner.load();
-    const bool is_foreign = owner != 0 && owner != arena_.my_name() && !arena_.is_dead(owner, 0);
+    const uint32_t owner = c.r.one_sided_owner.load();
+    const bool is_foreign = owner != 0 && owner != c.arena.my_name() && !c.arena.is_dead(owner, 0);
     return is_foreign ? Offered::kForeign : Offered::kUnasked;
   }
   if (!q->arrived.push(fpdu)) return Offered::kNoRoom;
-  if (is_answer(fpdu.data())) unanswered_.fetch_sub(1);
+  if (is_answer(fpdu.data())) c.unanswered.fetch_sub(1);
   // It ends the stream, too.
   return is_terminate(fpdu.data()) ? Offered::kUnasked : Offered::kTaken;
 }
 
 // For a receive call that has begun before the stream was drained. 0; EOPNOTSUPP: not for the queue
 // pair; EAGAIN: another process's, or the queue pair takes none now.
-int UserStream::hand_over(Bytes fpdu) {
+int hand_over(Connection& c, Bytes fpdu) {
   const uint32_t size = fpdu_size(base::load_be16(fpdu.data()));
   if (fpdu.size() < size) return EOPNOTSUPP;
   for (;;) {
-    const Offered offered = offer_fpdu(fpdu.first(size));
-    OneSided* const q = queue_pair();
+    const Offered offered = offer_fpdu(c, fpdu.first(size));
+    OneSided* const q = c.queue_pair();
     if (q != nullptr) q->take_in();
-    if (is_state(StreamState::kFailed)) return ECONNRESET;
+    if (c.is_state(StreamState::kFailed)) return ECONNRESET;
     if (offered == Offered::kTaken) return 0;
     if (offered == Offered::kUnasked) return EOPNOTSUPP;
     if (offered == Offered::kForeign || (q != nullptr && !q->arrived.is_done())) return EAGAIN;
   }
 }
 
-Result<size_t> UserStream::send_fpdus(int fd, std::span<const Bytes> from) {
+Result<size_t> send_fpdus(Connection& c, int fd, std::span<const Bytes> from) {
   const base::KeepErrno keep;
-  Hold hold(*this, tx_.lease);
-  tx_.is_wanted.store(true);
+  Hold hold(c, c.tx.lease);
+  c.tx.is_wanted.store(true);
   switch (hold.attempt()) {
     case Outcome::kBusy:
     case Outcome::kInterrupted:
@@ -202,23 +212,25 @@ Result<size_t> UserStream::send_fpdus(int fd, std::span<const Bytes> from) {
     case Outcome::kHeldByMe:  // OneSided::flush()
       break;
   }
-  tx_.is_wanted.store(false);
-  if (is_state(StreamState::kFailed) || tx_.is_shut) return fail_errno(EPIPE);
-  if (const int e = send_on_wire_again(fd); e != 0) return fail_errno(e);
-  if (!tx_.is_started) {
-    if (const int e = start_sending(fd, MSG_DONTWAIT | MSG_NOSIGNAL); e != 0) return fail_errno(e);
+  c.tx.is_wanted.store(false);
+  if (c.is_state(StreamState::kFailed) || c.tx.is_shut) return fail_errno(EPIPE);
+  if (const int e = send_on_wire_again(c, fd); e != 0) return fail_errno(e);
+  if (!c.tx.is_started) {
+    if (const int e = start_sending(c, fd, MSG_DONTWAIT | MSG_NOSIGNAL); e != 0)
+      return fail_errno(e);
   }
-  if (tx_.tail_block != Arena::kNoBlock && flush_tail(fd, false) != 0) return fail_errno(EAGAIN);
+  if (c.tx.tail_block != Arena::kNoBlock && flush_tail(c, fd, false) != 0)
+    return fail_errno(EAGAIN);
   std::array<iovec, kMostPieces> list;
   size_t count = 0;
   for (Bytes r : from) {
     if (count == list.size()) break;
     list[count++] = {const_cast<uint8_t*>(r.data()), r.size()};
   }
-  return Sender(*this, fd, std::span(list).first(count), MSG_DONTWAIT | MSG_NOSIGNAL).send_fpdus();
+  return Sender(c, fd, std::span(list).first(count), MSG_DONTWAIT | MSG_NOSIGNAL).send_fpdus();
 }
 
-Result<size_t> UserStream::Sender::send_fpdus() {
+Result<size_t> Sender::send_fpdus() {
   const size_t allowed = allowance(from_.left());
   if (allowed == 0) return fail_errno(EAGAIN);
   // Whole ones only; the list may end inside one.
@@ -240,7 +252,7 @@ Result<size_t> UserStream::Sender::send_fpdus() {
       without_cancellation([&] { return base::sys.sendmsg(fd_, &m, flags_ | MSG_DONTWAIT); });
   if (n < 0) {
     tx_.credit = 0;
-    if (errno != EAGAIN && errno != EPIPE) s_.r_.fault.store(errno);  // the kernel says it once
+    if (errno != EAGAIN && errno != EPIPE) c_.r.fault.store(errno);  // the kernel says it once
     return fail_errno(errno);
   }
   spend(fits);
@@ -249,14 +261,14 @@ Result<size_t> UserStream::Sender::send_fpdus() {
 
 // The kernel took `taken` bytes. Where that ends inside an FPDU, against all accounts, its rest is
 // kept. How many bytes count as sent.
-Result<size_t> UserStream::Sender::note_fpdus(size_t taken) {
+Result<size_t> Sender::note_fpdus(size_t taken) {
   size_t counted = 0;
   const char* terminate = nullptr;
   IoCursor ahead = from_;
   while (counted < taken) {
     const auto header = front_of<kLeastFpdu>(ahead);
     const size_t size = fpdu_size(base::load_be16(header.data()));
-    if (is_request(header.data())) s_.unanswered_.fetch_add(1);
+    if (is_request(header.data())) c_.unanswered.fetch_add(1);
     if (is_terminate(header.data()) && size <= kMostTerminate)
       terminate = text_of_terminate(Bytes(front_of<kMostTerminate>(ahead)).first(size));
     ahead.skip(size);
@@ -269,57 +281,57 @@ Result<size_t> UserStream::Sender::note_fpdus(size_t taken) {
     if (error_ != 0 && error_ != EAGAIN) return fail_errno(error_);
   }
   if (terminate != nullptr) {
-    s_.r_.fault.store(EPROTO);
-    s_.end_connection(fd_, terminate);
+    c_.r.fault.store(EPROTO);
+    end_connection(c_, fd_, terminate);
   }
   return counted;
 }
 
-Io UserStream::send_one_sided(int fd, std::span<const iovec> from, int flags) {
+Io send_one_sided(Connection& c, int fd, std::span<const iovec> from, int flags) {
   IoCursor left(from);
   size_t sent = 0;
   for (;;) {
     const size_t before = left.left();
-    const Io io = send_piece(fd, left, flags);
+    const Io io = send_piece(c, fd, left, flags);
     sent += before - left.left();
     if (!io.is_ok() && sent == 0) return io;
     if (!io.is_ok() || left.left() == 0) return Io::ok(static_cast<ssize_t>(sent));
-    give_way();
+    give_way(c);
   }
 }
 
 // One piece, after what was posted before it.
-Io UserStream::send_piece(int number, IoCursor& left, int flags) {
-  Descriptor fd(*this, number);
-  Hold hold(*this, tx_.lease);
+static Io send_piece(Connection& c, int number, IoCursor& left, int flags) {
+  Descriptor fd(c, number);
+  Hold hold(c, c.tx.lease);
   if (const int e = hold.take(fd, Hold::kSend, flags); e != 0) return Io::fail(e);
-  if (is_state(StreamState::kFailed)) return broken_pipe(fd, flags);
-  if (!tx_.is_started) {
-    if (const int e = start_sending(fd, flags); e != 0) return Io::fail(e);
+  if (c.is_state(StreamState::kFailed)) return broken_pipe(fd, flags);
+  if (!c.tx.is_started) {
+    if (const int e = start_sending(c, fd, flags); e != 0) return Io::fail(e);
   }
-  if (const int e = send_on_wire_again(fd); e != 0) return Io::fail(e);
+  if (const int e = send_on_wire_again(c, fd); e != 0) return Io::fail(e);
   const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd);
-  if (tx_.tail_block != Arena::kNoBlock) {
-    if (const int e = flush_tail(fd, may_wait); e != 0) return Io::fail(e);
+  if (c.tx.tail_block != Arena::kNoBlock) {
+    if (const int e = flush_tail(c, fd, may_wait); e != 0) return Io::fail(e);
   }
   std::optional<Time> deadline;
-  for (OneSided* q = queue_pair(); q != nullptr && !tx_.is_shut && q->flush() == EAGAIN;) {
+  for (OneSided* q = c.queue_pair(); q != nullptr && !c.tx.is_shut && q->flush() == EAGAIN;) {
     if (!may_wait) return Io::fail(EAGAIN);
-    if (const int e = await_room(fd, deadline, false); e != 0) return Io::fail(e);
+    if (const int e = await_room(c, fd, deadline, false); e != 0) return Io::fail(e);
   }
   std::array<iovec, kPieceSlices> list;
   size_t size = std::min(left.left(), kPiece);
   IoCursor ahead = left;
   const size_t count = ahead.slice(list, size);
-  const Io io = Sender(*this, fd, std::span(list).first(count), flags).run();
+  const Io io = Sender(c, fd, std::span(list).first(count), flags).run();
   if (!io.is_ok()) return io;
   left.skip(static_cast<size_t>(io.count));
   return static_cast<size_t>(io.count) < size ? Io::fail(EAGAIN) : io;
 }
 
-void UserStream::give_way() {
+static void give_way(Connection& c) {
   const Time end = base::now() + kGiveWay;
-  while (tx_.is_wanted.load() && base::now() < end) sched_yield();
+  while (c.tx.is_wanted.load() && base::now() < end) sched_yield();
 }
 
 }  // namespace ddpsock::engine

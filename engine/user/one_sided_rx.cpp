@@ -4,6 +4,8 @@
 // stuck behind the other. While that has bytes, the last byte that was looked at stays in the
 // kernel (doc/design.md decision 3, I1): `held` counts those that are accounted for and not
 // consumed yet.
+#include "engine/user/one_sided_rx.h"
+
 #include <errno.h>
 #include <poll.h>
 
@@ -11,11 +13,18 @@
 
 #include "base/keep_errno.h"
 #include "base/sys.h"
+#include "engine/user/failure.h"
 #include "engine/user/hold.h"
+#include "engine/user/identity.h"
+#include "engine/user/io_cursor.h"
 #include "engine/user/kernel_socket.h"
+#include "engine/user/leaving.h"
+#include "engine/user/looks.h"
+#include "engine/user/one_sided.h"
 #include "engine/user/patience.h"
+#include "engine/user/rx.h"
 #include "engine/user/sleep.h"
-#include "engine/user/user_stream.h"
+#include "engine/user/start.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -26,156 +35,176 @@ constexpr size_t kMostReady = 8 * Arena::kBlockSize;
 // A call that must not wait drains so often without a byte for it.
 constexpr int kMostInVain = 2;
 
+enum class Drain : uint8_t {
+  kEmpty,
+  kNoRoom,    // until the caller has taken what there is
+  kNoMemory,  // and there is nothing to take
+  kForeign,
+  kOver,
+  kLost,
+  kFailed,
+};
+struct Drained {
+  Drain end;
+  int error;  // kLost, kFailed: an errno value
+};
+
 }  // namespace
 
+static int free_window(Connection& c, int fd);
+static int settle_held(Connection& c, int fd);
+static Io recv_drained(Connection& c, int fd, IoCursor& to, int flags, size_t& got,
+                       bool& is_foreign, Patience& patience);
+static Drained drain_and_take_in(Connection& c, int fd, std::optional<size_t>& most);
+
 // What an ordinary receive call has left over. False: no memory, nothing changed.
-bool UserStream::begin_draining(int fd) {
-  if (rx_.is_drained) return true;
-  if (empty_lane(fd) != 0) return false;
-  if (inbox_.left > 0) {
-    if (!inbox_.ready.append(arena_, inbox_.front(arena_))) return false;
-    inbox_.beg += inbox_.left + inbox_.skip;
-    rx_.held = inbox_.has_kept_byte ? 1 : 0;
-    inbox_.left = inbox_.skip = 0;
-    inbox_.has_kept_byte = false;
+static bool begin_draining(Connection& c, int fd) {
+  if (c.rx.is_drained) return true;
+  if (empty_lane(c, fd) != 0) return false;
+  if (c.inbox.left > 0) {
+    if (!c.inbox.ready.append(c.arena, c.inbox.front(c.arena))) return false;
+    c.inbox.beg += c.inbox.left + c.inbox.skip;
+    c.rx.held = c.inbox.has_kept_byte ? 1 : 0;
+    c.inbox.left = c.inbox.skip = 0;
+    c.inbox.has_kept_byte = false;
   }
-  rx_.is_drained = inbox_.buffer(arena_) != nullptr;
-  return rx_.is_drained;
+  c.rx.is_drained = c.inbox.buffer(c.arena) != nullptr;
+  return c.rx.is_drained;
 }
 
 // After the connection has failed nothing is delivered any more.
-void UserStream::drop_ready() {
-  inbox_.ready.clear(arena_);
-  inbox_.beyond.clear(arena_);
-  inbox_.end = rx_.held = 0;
+static void drop_ready(Connection& c) {
+  c.inbox.ready.clear(c.arena);
+  c.inbox.beyond.clear(c.arena);
+  c.inbox.end = c.rx.held = 0;
 }
 
 // Deals with the FPDUs in the first `end` bytes of the buffer: `taken` of them when it returns,
 // kEmpty if the rest is only the beginning of one.
-UserStream::Drain UserStream::take_fpdus(int fd, uint32_t end, uint32_t& taken, int& error) {
-  const uint8_t* data = arena_.block_data(inbox_.block);
+static Drain take_fpdus(Connection& c, int fd, uint32_t end, uint32_t& taken, int& error) {
+  const uint8_t* data = c.arena.block_data(c.inbox.block);
   for (;;) {
-    if (is_beyond_next()) {
-      reach_beyond();
-      const uint32_t octets = std::min(inbox_.beyond_octets, end - taken);
-      inbox_.beyond_octets -= octets;
+    if (c.is_beyond_next()) {
+      reach_beyond(c);
+      const uint32_t octets = std::min(c.inbox.beyond_octets, end - taken);
+      c.inbox.beyond_octets -= octets;
       taken += octets;
     }
     const Bytes left(data + taken, end - taken);
-    const Fpdu fpdu = reader().look(left);
+    const Fpdu fpdu = c.reader().look(left);
     if (fpdu.is(Fpdu::Verdict::kNoHeader) || fpdu.is(Fpdu::Verdict::kPartial)) return Drain::kEmpty;
     if (!fpdu.is_of_stream) {
       const Bytes control = left.first(std::min<size_t>(left.size(), fpdu.size));
-      const Offered offered = offer_fpdu(control);
+      const Offered offered = offer_fpdu(c, control);
       if (offered == Offered::kNoRoom) return Drain::kNoRoom;
       if (offered == Offered::kForeign) return Drain::kForeign;
-      error = offered == Offered::kTaken ? 0 : refuse_control(fd, control);
+      error = offered == Offered::kTaken ? 0 : refuse_control(c, fd, control);
       if (error != 0) return Drain::kFailed;
       taken += fpdu.size;
       continue;
     }
     if (fpdu.is(Fpdu::Verdict::kBadCrc)) {
-      count_crc();
-      error = fail_crc(fd);
+      c.count_crc();
+      error = fail_crc(c, fd);
       return Drain::kFailed;
     }
-    BlockChain& ready = inbox_.ready;
+    BlockChain& ready = c.inbox.ready;
     if (ready.size() + fpdu.payload > kMostReady && !ready.is_empty()) return Drain::kNoRoom;
-    if (!ready.append(arena_, left.subspan(kChunkHeader, fpdu.payload)))
+    if (!ready.append(c.arena, left.subspan(kChunkHeader, fpdu.payload)))
       return ready.is_empty() ? Drain::kNoMemory : Drain::kNoRoom;
-    if (r_.has_crc) count_crc();
-    advance(fpdu);
+    if (c.r.has_crc) c.count_crc();
+    c.advance(fpdu);
     taken += fpdu.size;
   }
 }
 
 // The kernel has nothing more to look at: is there more to come? Takes no error from the socket,
 // which is the program's to hear of.
-UserStream::Drained UserStream::judge_silence(int fd) {
+static Drained judge_silence(Connection& c, int fd) {
   pollfd p{fd, POLLRDHUP, 0};
   base::sys.poll(&p, 1, 0);
-  if (bytes_queued(fd) > rx_.held) return {Drain::kEmpty, 0};  // since then; its edge is to come
+  if (bytes_queued(fd) > c.rx.held) return {Drain::kEmpty, 0};  // since then; its edge is to come
   if ((p.revents & POLLERR) != 0) return {Drain::kLost, ECONNRESET};
-  if ((p.revents & (POLLRDHUP | POLLHUP)) == 0) return {Drain::kEmpty, free_window(fd)};
-  if (inbox_.end > 0)
-    return {Drain::kFailed, fail_lost(fd, "the peer's stream ended inside an FPDU")};
+  if ((p.revents & (POLLRDHUP | POLLHUP)) == 0) return {Drain::kEmpty, free_window(c, fd)};
+  if (c.inbox.end > 0)
+    return {Drain::kFailed, fail_lost(c, fd, "the peer's stream ended inside an FPDU")};
   return {Drain::kOver, 0};
 }
 
 // Looks at all that the kernel has, as far as there is room for it; `most` bytes, which are those
 // that lay there when it began. What comes meanwhile, perhaps without end, has an edge of its own.
-UserStream::Drained UserStream::drain(int fd, std::optional<size_t>& most) {
-  if (is_state(StreamState::kFailed)) return {Drain::kOver, 0};
-  if (is_beyond_reach()) {
-    if (const int e = go_on_beyond_memory(); e != 0) return {Drain::kFailed, e};
+static Drained drain(Connection& c, int fd, std::optional<size_t>& most) {
+  if (c.is_state(StreamState::kFailed)) return {Drain::kOver, 0};
+  if (c.is_beyond_reach()) {
+    if (const int e = go_on_beyond_memory(c); e != 0) return {Drain::kFailed, e};
   }
-  if (!begin_draining(fd)) return {Drain::kFailed, ENOBUFS};
-  uint8_t* data = arena_.block_data(inbox_.block);
+  if (!begin_draining(c, fd)) return {Drain::kFailed, ENOBUFS};
+  uint8_t* data = c.arena.block_data(c.inbox.block);
   for (;;) {
-    if (is_beyond_next()) reach_beyond();
+    if (c.is_beyond_next()) reach_beyond(c);
     const size_t queued = bytes_queued(fd);
-    if (queued <= rx_.held) return judge_silence(fd);
-    if (!most) most = queued - rx_.held;
-    if (*most == 0) return {Drain::kEmpty, free_window(fd)};
+    if (queued <= c.rx.held) return judge_silence(c, fd);
+    if (!most) most = queued - c.rx.held;
+    if (*most == 0) return {Drain::kEmpty, free_window(c, fd)};
     uint8_t held_bytes[1];
-    const auto room = static_cast<uint32_t>(Arena::kBlockSize - inbox_.end);
-    iovec into[] = {{held_bytes, rx_.held}, {data + inbox_.end, room}};
+    const auto room = static_cast<uint32_t>(Arena::kBlockSize - c.inbox.end);
+    iovec into[] = {{held_bytes, c.rx.held}, {data + c.inbox.end, room}};
     msghdr m{};
     m.msg_iov = into;
     m.msg_iovlen = 2;
     const ssize_t n = base::sys.recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return {Drain::kEmpty, 0};
     if (n < 0) return {Drain::kFailed, errno};
-    if (n == 0) return judge_silence(fd);
-    const uint32_t fresh = static_cast<uint32_t>(n) - rx_.held;
-    if (fresh == 0) return judge_silence(fd);
-    const uint32_t before = inbox_.end;
+    if (n == 0) return judge_silence(c, fd);
+    const uint32_t fresh = static_cast<uint32_t>(n) - c.rx.held;
+    if (fresh == 0) return judge_silence(c, fd);
+    const uint32_t before = c.inbox.end;
     uint32_t taken = 0;
     int error = 0;
-    const Drain result = take_fpdus(fd, before + fresh, taken, error);
+    const Drain result = take_fpdus(c, fd, before + fresh, taken, error);
     if (result == Drain::kFailed) {
-      drop_ready();
+      drop_ready(c);
       return {Drain::kFailed, error};
     }
     // The beginning of an FPDU stays in the buffer, so that the kernel has room for the rest of it;
     // of one that cannot be taken now nothing more is read.
     const uint32_t end = result == Drain::kEmpty ? before + fresh : std::max(before, taken);
-    rx_.held += end - before;
+    c.rx.held += end - before;
     *most -= std::min<size_t>(*most, end - before);
     std::memmove(data, data + taken, end - taken);
-    inbox_.end = end - taken;
-    if (const int e = settle_held(fd); e != 0) return {Drain::kFailed, e};
+    c.inbox.end = end - taken;
+    if (const int e = settle_held(c, fd); e != 0) return {Drain::kFailed, e};
     if (result != Drain::kEmpty) return {result, 0};
-    if (fresh < room) return {Drain::kEmpty, free_window(fd)};
+    if (fresh < room) return {Drain::kEmpty, free_window(c, fd)};
   }
 }
 
 // The byte that stays keeps the kernel's whole buffer, which may be all that the socket may have:
 // no answer would come past it. One that is owed comes as soon as the byte goes, and leaves
 // another.
-int UserStream::free_window(int fd) {
-  if (rx_.held == 0 || unanswered_.load() <= 0 || !is_receive_memory_full(fd)) return 0;
+static int free_window(Connection& c, int fd) {
+  if (c.rx.held == 0 || c.unanswered.load() <= 0 || !is_receive_memory_full(fd)) return 0;
   uint8_t unused[1];
   const ssize_t n = base::sys.recv(fd, unused, sizeof unused, MSG_DONTWAIT);
-  if (n <= 0) return fail_lost(fd, "a byte known to be queued is gone");
-  rx_.held -= 1;
+  if (n <= 0) return fail_lost(c, fd, "a byte known to be queued is gone");
+  c.rx.held -= 1;
   return 0;
 }
 
 // Consumes what is accounted for, but for the byte that stands for what is ready.
-int UserStream::settle_held(int fd) {
-  if (is_state(StreamState::kFailed)) rx_.held = 0;
-  const uint32_t stays = inbox_.ready.is_empty() ? 0 : 1;
-  while (rx_.held > stays) {
-    uint8_t* unused = arena_.block_data(inbox_.block);  // MSG_TRUNC: nothing is copied
-    const ssize_t n = base::sys.recv(fd, unused, rx_.held - stays, MSG_TRUNC | MSG_DONTWAIT);
-    if (n <= 0) return fail_lost(fd, "bytes known to be queued are gone");
-    rx_.held -= static_cast<uint32_t>(n);
+static int settle_held(Connection& c, int fd) {
+  if (c.is_state(StreamState::kFailed)) c.rx.held = 0;
+  const uint32_t stays = c.inbox.ready.is_empty() ? 0 : 1;
+  while (c.rx.held > stays) {
+    uint8_t* unused = c.arena.block_data(c.inbox.block);  // MSG_TRUNC: nothing is copied
+    const ssize_t n = base::sys.recv(fd, unused, c.rx.held - stays, MSG_TRUNC | MSG_DONTWAIT);
+    if (n <= 0) return fail_lost(c, fd, "bytes known to be queued are gone");
+    c.rx.held -= static_cast<uint32_t>(n);
   }
   return 0;
 }
 
-Io UserStream::recv_one_sided(int fd, std::span<const iovec> to, int flags) {
+Io recv_one_sided(Connection& c, int fd, std::span<const iovec> to, int flags) {
   IoCursor cursor(to);
   if (cursor.left() == 0) {
     const ssize_t n = base::sys.recv(fd, nullptr, 0, flags & MSG_DONTWAIT);
@@ -187,11 +216,11 @@ Io UserStream::recv_one_sided(int fd, std::span<const iovec> to, int flags) {
     bool is_foreign = false;
     Io io{};
     {
-      Hold hold(*this, rx_.lease);
+      Hold hold(c, c.rx.lease);
       if (const int e = hold.take(fd, Hold::kReceive, flags); e != 0) {
         io = Io::fail(e);
       } else {
-        io = recv_drained(fd, cursor, flags, got, is_foreign, patience);
+        io = recv_drained(c, fd, cursor, flags, got, is_foreign, patience);
       }
     }
     if (got > 0) return Io::ok(static_cast<ssize_t>(got));
@@ -200,38 +229,38 @@ Io UserStream::recv_one_sided(int fd, std::span<const iovec> to, int flags) {
     // The process whose queue pair it is takes what is in front.
     if (patience.is_over()) return Io::fail(EAGAIN);
     if (base::sys.poll(nullptr, 0, 1) < 0) return Io::fail(errno);
-    if ((fd = still(fd)) < 0) return Io::fail(EBADF);
+    if ((fd = still(c, fd)) < 0) return Io::fail(EBADF);
   }
 }
 
 // Sleeps until the kernel has more than is accounted for, with its own rules for signals, timeouts
 // and cancellation. 0, an errno, or kEndOfStream: nothing more comes.
-int UserStream::await_more(int& fd, int flags, Patience& patience, bool has_part) {
+int await_more(Connection& c, int& fd, int flags, Patience& patience, bool has_part) {
   const bool may_wait = (flags & MSG_DONTWAIT) == 0;
   std::optional<Time> until;
-  if (may_wait) until = patience.before_read(has_part && rx_.held == 0);
+  if (may_wait) until = patience.before_read(has_part && c.rx.held == 0);
   if (until && base::now() >= *until) return EAGAIN;
   int error = 0;
-  if (until && rx_.held == 0) {
-    error = sleep_until_ready(rx_.is_asleep, fd, POLLIN, *until);
+  if (until && c.rx.held == 0) {
+    error = sleep_until_ready(c.rx.is_asleep, fd, POLLIN, *until);
   } else {
     uint8_t look[2];
     ++base::effort.waits;
     const int how = MSG_PEEK | MSG_WAITALL | (flags & MSG_DONTWAIT);
     const ssize_t seen =
-        sleep_in(rx_.is_asleep, [&] { return base::sys.recv(fd, look, 1 + rx_.held, how); });
+        sleep_in(c.rx.is_asleep, [&] { return base::sys.recv(fd, look, 1 + c.rx.held, how); });
     if (seen < 0) error = errno;
-    if (seen > 0 && seen <= static_cast<ssize_t>(rx_.held)) error = kEndOfStream;
+    if (seen > 0 && seen <= static_cast<ssize_t>(c.rx.held)) error = kEndOfStream;
   }
-  if (may_wait && (fd = still(fd)) < 0) return EBADF;
+  if (may_wait && (fd = still(c, fd)) < 0) return EBADF;
   return error;
 }
 
 // One receive call. REQUIRES: the receive lease.
-Io UserStream::recv_drained(int fd, IoCursor& to, int flags, size_t& got, bool& is_foreign,
-                            Patience& patience) {
-  if (!rx_.is_started) {
-    if (const int e = start_receiving(fd, flags); e != 0)
+static Io recv_drained(Connection& c, int fd, IoCursor& to, int flags, size_t& got,
+                       bool& is_foreign, Patience& patience) {
+  if (!c.rx.is_started) {
+    if (const int e = start_receiving(c, fd, flags); e != 0)
       return e == kEndOfStream ? Io::ok(0) : Io::fail(e);
   }
   const bool is_looking = (flags & MSG_PEEK) != 0;
@@ -241,22 +270,22 @@ Io UserStream::recv_drained(int fd, IoCursor& to, int flags, size_t& got, bool& 
       (flags & MSG_WAITALL) != 0
           ? room
           : std::min<size_t>(
-                room, static_cast<size_t>(std::max(is_looking ? 1 : rx_.low_water.load(), 1)));
+                room, static_cast<size_t>(std::max(is_looking ? 1 : c.rx.low_water.load(), 1)));
   std::optional<size_t> most;
   size_t before = 0;
   for (int in_vain = 0;;) {
-    const Drained drained = drain_and_take_in(fd, most);
+    const Drained drained = drain_and_take_in(c, fd, most);
     IoCursor look = to;
-    const size_t n =
-        is_looking ? show(inbox_.ready, look, is_truncating) : deliver_ready(to, is_truncating);
+    const size_t n = is_looking ? show(c, c.inbox.ready, look, is_truncating)
+                                : deliver_ready(c, to, is_truncating);
     got = is_looking ? n : got + n;
-    if (const int e = settle_held(fd); e != 0) return Io::fail(e);
+    if (const int e = settle_held(c, fd); e != 0) return Io::fail(e);
     if (drained.end == Drain::kNoRoom && n > 0 && !is_looking) continue;
     if (got > 0 && got >= wanted) return Io::ok(static_cast<ssize_t>(got));
     if (got == room) return Io::ok(static_cast<ssize_t>(got));
     if (got == 0) {
-      int error = std::exchange(rx_.error, 0);
-      if (error == 0) error = r_.fault.exchange(0);
+      int error = std::exchange(c.rx.error, 0);
+      if (error == 0) error = c.r.fault.exchange(0);
       if (error != 0) return Io::fail(error);
     }
     if (drained.end == Drain::kLost && got == 0) {
@@ -265,7 +294,7 @@ Io UserStream::recv_drained(int fd, IoCursor& to, int flags, size_t& got, bool& 
       return base::sys.recv(fd, &byte, 1, MSG_DONTWAIT) < 0 ? Io::fail(errno) : Io::ok(0);
     }
     const bool is_over = drained.end == Drain::kOver || drained.end == Drain::kFailed ||
-                         drained.end == Drain::kLost || is_state(StreamState::kFailed);
+                         drained.end == Drain::kLost || c.is_state(StreamState::kFailed);
     if (is_over) return Io::ok(static_cast<ssize_t>(got));
     if (drained.end == Drain::kForeign) {
       is_foreign = got == 0;
@@ -281,7 +310,7 @@ Io UserStream::recv_drained(int fd, IoCursor& to, int flags, size_t& got, bool& 
     before = got;
     if (in_vain > kMostInVain && ((flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd)))
       return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(EAGAIN);
-    const int e = await_more(fd, flags, patience, got > 0);
+    const int e = await_more(c, fd, flags, patience, got > 0);
     if (e == kEndOfStream) return Io::ok(static_cast<ssize_t>(got));
     if (e != 0) return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(e);
     most.reset();
@@ -290,45 +319,45 @@ Io UserStream::recv_drained(int fd, IoCursor& to, int flags, size_t& got, bool& 
 
 // For a call of the program's, which must not be told of stream bytes before what precedes them is
 // done.
-UserStream::Drained UserStream::drain_and_take_in(int fd, std::optional<size_t>& most) {
-  Drained drained = drain(fd, most);
-  if (OneSided* q = queue_pair(); q != nullptr && !q->arrived.is_done()) {
+static Drained drain_and_take_in(Connection& c, int fd, std::optional<size_t>& most) {
+  Drained drained = drain(c, fd, most);
+  if (OneSided* q = c.queue_pair(); q != nullptr && !q->arrived.is_done()) {
     q->take_in();
     // One that has not begun, or has ended, takes nothing: then it is somebody else's turn.
-    const bool is_in_the_way = drained.end == Drain::kNoRoom && inbox_.ready.is_empty();
+    const bool is_in_the_way = drained.end == Drain::kNoRoom && c.inbox.ready.is_empty();
     if (is_in_the_way && !q->arrived.is_done()) drained.end = Drain::kForeign;
   }
-  if (drained.end == Drain::kFailed && rx_.error == 0) rx_.error = drained.error;
-  if (is_state(StreamState::kFailed)) {
-    drop_ready();
+  if (drained.end == Drain::kFailed && c.rx.error == 0) c.rx.error = drained.error;
+  if (c.is_state(StreamState::kFailed)) {
+    drop_ready(c);
     drained.end = Drain::kOver;
   }
   return drained;
 }
 
-size_t UserStream::readable_one_sided(int fd) {
+size_t readable_one_sided(Connection& c, int fd) {
   std::optional<size_t> most;
-  drain_and_take_in(fd, most);
-  return inbox_.ready.size();
+  drain_and_take_in(c, fd, most);
+  return c.inbox.ready.size();
 }
 
-bool UserStream::is_recv_ready_one_sided(int fd) {
+bool is_recv_ready_one_sided(Connection& c, int fd) {
   std::optional<size_t> most;
-  const Drained drained = drain_and_take_in(fd, most);
-  if (rx_.error != 0 || r_.fault.load() != 0) return true;
+  const Drained drained = drain_and_take_in(c, fd, most);
+  if (c.rx.error != 0 || c.r.fault.load() != 0) return true;
   if (drained.end != Drain::kEmpty && drained.end != Drain::kForeign) return true;
-  if (inbox_.ready.size() >= static_cast<size_t>(rx_.low_water)) return true;
-  return !inbox_.ready.is_empty() && is_ready_now(fd, POLLRDHUP);
+  if (c.inbox.ready.size() >= static_cast<size_t>(c.rx.low_water)) return true;
+  return !c.inbox.ready.is_empty() && is_ready_now(fd, POLLRDHUP);
 }
 
-Result<size_t> UserStream::receive_fpdus(int fd, std::span<const MutBytes> to) {
+Result<size_t> receive_fpdus(Connection& c, int fd, std::span<const MutBytes> to) {
   const base::KeepErrno keep;
-  OneSided* q = queue_pair();
+  OneSided* q = c.queue_pair();
   if (q == nullptr) return fail_errno(ECONNRESET);
   if (const size_t n = q->arrived.pop(to); n > 0) return n;
-  if (is_state(StreamState::kFailed)) return fail_errno(ECONNRESET);
-  Hold hold(*this, rx_.lease);
-  rx_.is_wanted.store(true);
+  if (c.is_state(StreamState::kFailed)) return fail_errno(ECONNRESET);
+  Hold hold(c, c.rx.lease);
+  c.rx.is_wanted.store(true);
   switch (hold.attempt()) {
     case Outcome::kAcquired:
       break;
@@ -339,21 +368,21 @@ Result<size_t> UserStream::receive_fpdus(int fd, std::span<const MutBytes> to) {
       // Who sleeps in the kernel deals with what wakes him.
       return fail_errno(is_ready_now(fd, POLLIN) ? EBUSY : EAGAIN);
   }
-  rx_.is_wanted.store(false);
+  c.rx.is_wanted.store(false);
   std::optional<size_t> most;
-  const Drained drained = drain(fd, most);
+  const Drained drained = drain(c, fd, most);
   if (const size_t n = q->arrived.pop(to); n > 0) {
-    if (drained.end == Drain::kFailed && rx_.error == 0) rx_.error = drained.error;
+    if (drained.end == Drain::kFailed && c.rx.error == 0) c.rx.error = drained.error;
     return n;
   }
   switch (drained.end) {
     case Drain::kFailed:
-      if (rx_.error == 0) rx_.error = drained.error;
+      if (c.rx.error == 0) c.rx.error = drained.error;
       return fail_errno(drained.error);
     case Drain::kLost:
       return fail_errno(drained.error);
     case Drain::kOver:
-      if (is_state(StreamState::kFailed)) return fail_errno(ECONNRESET);
+      if (c.is_state(StreamState::kFailed)) return fail_errno(ECONNRESET);
       return 0;
     case Drain::kEmpty:
     case Drain::kNoRoom:

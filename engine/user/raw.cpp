@@ -4,6 +4,8 @@
 // sends one. Who asks says how far it has looked and returns what its program has not read; the
 // other marks only if it has sent nothing since, and says those bytes again behind its marker. So
 // nothing is lost or comes twice, whether or not the side that asked gives up meanwhile.
+#include "engine/user/raw.h"
+
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -11,12 +13,16 @@
 
 #include "base/sys.h"
 #include "ddp/segment.h"
+#include "engine/user/failure.h"
 #include "engine/user/hold.h"
+#include "engine/user/io_cursor.h"
 #include "engine/user/kernel_socket.h"
 #include "engine/user/lanes.h"
+#include "engine/user/leaving.h"
 #include "engine/user/raw_message.h"
+#include "engine/user/rx.h"
 #include "engine/user/sender.h"
-#include "engine/user/user_stream.h"
+#include "engine/user/tx.h"
 
 namespace ddpsock::engine {
 
@@ -42,8 +48,10 @@ uint8_t* write_raw_header(uint8_t* p, uint32_t ulpdu, uint32_t msn) {
 
 }  // namespace
 
-bool UserStream::is_raw_message(const uint8_t* fpdu) const {
-  if (!speaks_raw()) return false;
+static int take_mark(Connection& c, int fd, uint32_t repeated);
+
+bool is_raw_message(const Connection& c, const uint8_t* fpdu) {
+  if (!c.speaks_raw()) return false;
   const auto view =
       ddp::UntaggedView::parse({fpdu + MPA_ULPDU_LENGTH_SIZE, DDP_UNTAGGED_HEADER_SIZE});
   return view && view->qn() == RDMAP_QN_SEND &&
@@ -52,61 +60,57 @@ bool UserStream::is_raw_message(const uint8_t* fpdu) const {
 
 // One that is whole and has been checked. REQUIRES: the receive lease. 0, EPROTOTYPE: the peer's
 // direction is plain from here on; or the errno value of a failure.
-int UserStream::take_raw_message(int fd, Bytes ulpdu) {
-  const auto message = decode_raw(ulpdu, rx_.msn);
+int take_raw_message(Connection& c, int fd, Bytes ulpdu) {
+  const auto message = decode_raw(ulpdu, c.rx.msn);
   const bool is_mark = message && message->kind == DDPSOCK_RAW_MARK;
-  if (!message || rx_.mo != 0 ||
-      (is_mark && (message->number > r_.raw.asked_bytes || r_.is_one_sided)))
-    return fail_protocol(fd, TermCode::operation(RDMAP_ECODE_UNEXPECTED_OPCODE), ulpdu);
-  ++rx_.msn;
-  note_fpdu_read();
-  r_.received.fpdus.add(1);
-  if (is_mark) return take_mark(fd, message->number);
-  Hold hold(*this, tx_.lease);
-  if (hold.take(fd, Hold::kSend, MSG_DONTWAIT) == 0) answer_raw(fd, *message);
+  if (!message || c.rx.mo != 0 ||
+      (is_mark && (message->number > c.r.raw.asked_bytes || c.r.is_one_sided)))
+    return fail_protocol(c, fd, TermCode::operation(RDMAP_ECODE_UNEXPECTED_OPCODE), ulpdu);
+  ++c.rx.msn;
+  note_fpdu_read(c);
+  c.r.received.fpdus.add(1);
+  if (is_mark) return take_mark(c, fd, message->number);
+  Hold hold(c, c.tx.lease);
+  if (hold.take(fd, Hold::kSend, MSG_DONTWAIT) == 0) answer_raw(c, fd, *message);
   return 0;
 }
 
 // Has the peer seen all we have sent, but for what is of this protocol itself?
-bool UserStream::has_all_been_seen(uint32_t msn_seen) const {
-  if (msn_seen == tx_.msn) return true;
-  const RawState& raw = r_.raw;
-  return raw.control_end == tx_.msn &&
+static bool has_all_been_seen(const Connection& c, uint32_t msn_seen) {
+  if (msn_seen == c.tx.msn) return true;
+  const RawState& raw = c.r.raw;
+  return raw.control_end == c.tx.msn &&
          msn_seen - raw.control_begin <= raw.control_end - raw.control_begin;
 }
 
 // The peer wants its direction and ours plain. What cannot be done now is not answered: it asks
 // again, or gives up. REQUIRES: both leases.
-void UserStream::answer_raw(int fd, const RawMessage& question) {
-  if (r_.is_one_sided || r_.raw.is_tx_plain || !tx_.is_started || tx_.is_shut) return;
-  if (is_state(StreamState::kFailed) || !has_all_been_seen(question.number)) return;
-  if (tx_.tail_block != Arena::kNoBlock && flush_tail(fd, false) != 0) return;
+void answer_raw(Connection& c, int fd, const RawMessage& question) {
+  if (c.r.is_one_sided || c.r.raw.is_tx_plain || !c.tx.is_started || c.tx.is_shut) return;
+  if (c.is_state(StreamState::kFailed) || !has_all_been_seen(c, question.number)) return;
+  if (c.tx.tail_block != Arena::kNoBlock && flush_tail(c, fd, false) != 0) return;
   // It closes our lane before it asks.
-  if (r_.memory.sending == Way::kMemory) {
-    if (is_sending_beyond_reach() || !OutLane(*this)->is_closed()) return;
-    leave_as_writer(fd);
+  if (c.r.memory.sending == Way::kMemory) {
+    if (c.is_sending_beyond_reach() || !OutLane(c)->is_closed()) return;
+    leave_as_writer(c, fd);
   }
-  keep_error(send_mark(fd, question.rest));
-}
-
-// The kernel says once that the connection is gone: here, while bytes may be unread. REQUIRES: the
-// receive lease.
-void UserStream::keep_error(int error) {
-  if (error == ECONNRESET || error == ETIMEDOUT) rx_.error = error;
+  keep_error(c, send_mark(c, fd, question.rest));
 }
 
 // REQUIRES: the send lease, no tail. 0, EAGAIN, or another errno value.
-int UserStream::send_mark(int fd, Bytes repeated) {
-  close_lanes(fd, true);
+int send_mark(Connection& c, int fd, Bytes repeated) {
+  close_lanes(c, fd, true);
   const auto number = static_cast<uint32_t>(repeated.size());
-  if (const int e = send_raw_message(fd, DDPSOCK_RAW_MARK, number, {}, repeated); e != 0) return e;
-  r_.raw.is_tx_plain.store(true, std::memory_order_release);
-  note_turning();
+  if (const int e = send_raw_message(c, fd, DDPSOCK_RAW_MARK, number, {}, repeated); e != 0)
+    return e;
+  c.r.raw.is_tx_plain.store(true, std::memory_order_release);
+  note_turning(c);
   return 0;
 }
 
 // REQUIRES: the send lease, no tail.
-int UserStream::send_raw_message(int fd, uint32_t kind, uint32_t number, Bytes body, Bytes behind) {
+int send_raw_message(Connection& c, int fd, uint32_t kind, uint32_t number, Bytes body,
+                     Bytes behind) {
   const auto ulpdu =
       static_cast<uint32_t>(DDP_UNTAGGED_HEADER_SIZE + DDPSOCK_RAW_SIZE + body.size());
   const size_t total = fpdu_size(ulpdu) + behind.size();
@@ -114,12 +118,12 @@ int UserStream::send_raw_message(int fd, uint32_t kind, uint32_t number, Bytes b
                         (total <= Sender::kMinAllowance && is_ready_now(fd, POLLOUT));
   if (!has_room) return EAGAIN;
   uint8_t head[kHead], trailer[kMaxTrailer];
-  uint8_t* p = write_raw_header(head, ulpdu, tx_.msn);
+  uint8_t* p = write_raw_header(head, ulpdu, c.tx.msn);
   base::store_be32(base::store_be32(p, kind), number);
   uint32_t crc = 0;
-  if (r_.has_crc) crc = base::crc32c_extend(base::crc32c({head, kHead}), body);
+  if (c.r.has_crc) crc = base::crc32c_extend(base::crc32c({head, kHead}), body);
   const auto pad = static_cast<uint32_t>(mpa::pad_size(ulpdu));
-  write_trailer(trailer, pad, crc, r_.has_crc);
+  write_trailer(trailer, pad, crc, c.r.has_crc);
   iovec parts[] = {{head, kHead},
                    {const_cast<uint8_t*>(body.data()), body.size()},
                    {trailer, pad + MPA_CRC_SIZE},
@@ -127,62 +131,62 @@ int UserStream::send_raw_message(int fd, uint32_t kind, uint32_t number, Bytes b
   msghdr m{};
   m.msg_iov = parts;
   m.msg_iovlen = std::size(parts);
-  tx_.credit = 0;
+  c.tx.credit = 0;
   const ssize_t n =
       without_cancellation([&] { return base::sys.sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL); });
   if (n < 0) return errno;
-  RawState& raw = r_.raw;
-  if (raw.control_end != tx_.msn) raw.control_begin = tx_.msn;
-  raw.control_end = ++tx_.msn;
-  r_.sent.fpdus.add(1);
+  RawState& raw = c.r.raw;
+  if (raw.control_end != c.tx.msn) raw.control_begin = c.tx.msn;
+  raw.control_end = ++c.tx.msn;
+  c.r.sent.fpdus.add(1);
   if (static_cast<size_t>(n) == total) return 0;
   // Against all accounts; what has begun must go on.
   IoCursor rest({parts, std::size(parts)});
   rest.skip(static_cast<size_t>(n));
-  return keep_tail(fd, rest, rest.left());
+  return keep_tail(c, fd, rest, rest.left());
 }
 
-void UserStream::note_turning() {
+void note_turning(Connection& c) {
   StreamState open = StreamState::kOpen;
-  r_.state.compare_exchange_strong(open, StreamState::kTurning);
+  c.r.state.compare_exchange_strong(open, StreamState::kTurning);
 }
 
 // REQUIRES: the receive lease.
-int UserStream::take_mark(int fd, uint32_t repeated) {
+static int take_mark(Connection& c, int fd, uint32_t repeated) {
   // Before it marks, the peer has left the memory and we have read what lay in it.
-  if (close_lanes(fd)) {
-    if (const int e = empty_lane(fd); e != 0) return e;
-    reach_beyond();
+  if (close_lanes(c, fd)) {
+    if (const int e = empty_lane(c, fd); e != 0) return e;
+    reach_beyond(c);
   }
-  r_.raw.skip = repeated;
-  r_.raw.is_rx_plain.store(true, std::memory_order_release);
-  note_turning();
+  c.r.raw.skip = repeated;
+  c.r.raw.is_rx_plain.store(true, std::memory_order_release);
+  note_turning(c);
   // If not now, then with the next call that sends.
-  Hold hold(*this, tx_.lease);
-  if (!r_.raw.is_tx_plain && hold.take(fd, Hold::kSend, MSG_DONTWAIT) == 0 && !r_.raw.is_tx_plain &&
-      !tx_.is_shut && tx_.tail_block == Arena::kNoBlock)
-    keep_error(send_mark(fd, {}));
+  Hold hold(c, c.tx.lease);
+  if (!c.r.raw.is_tx_plain && hold.take(fd, Hold::kSend, MSG_DONTWAIT) == 0 &&
+      !c.r.raw.is_tx_plain && !c.tx.is_shut && c.tx.tail_block == Arena::kNoBlock)
+    keep_error(c, send_mark(c, fd, {}));
   return EPROTOTYPE;
 }
 
 // REQUIRES: both leases. What the kernel was told for our sake is taken back; not by who has lost
 // the number (-1), whose call must not go on as libc's.
-bool UserStream::become_plain(int fd) {
+bool become_plain(Connection& c, int fd) {
   if (fd < 0) return false;
-  const bool is_tx_over = r_.raw.is_tx_plain || tx_.is_shut;
-  if (!r_.raw.is_rx_plain || !is_tx_over || r_.raw.skip > 0 || inbox_.has_bytes() ||
-      inbox_.has_beyond() || tx_.tail_block != Arena::kNoBlock)
+  const bool is_tx_over = c.r.raw.is_tx_plain || c.tx.is_shut;
+  if (!c.r.raw.is_rx_plain || !is_tx_over || c.r.raw.skip > 0 || c.inbox.has_bytes() ||
+      c.inbox.has_beyond() || c.tx.tail_block != Arena::kNoBlock)
     return false;
-  inbox_.clear(arena_);
+  c.inbox.clear(c.arena);
   const int saved = errno;
-  if (const int off = 0; rx_.has_queue_hints)
+  if (const int off = 0; c.rx.has_queue_hints)
     base::sys.setsockopt(fd, IPPROTO_TCP, TCP_INQ, &off, sizeof off);
-  if (const int low_water = rx_.low_water; low_water > 1)
+  if (const int low_water = c.rx.low_water; low_water > 1)
     base::sys.setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low_water, sizeof low_water);
   errno = saved;
   StreamState turning = StreamState::kTurning;
-  r_.state.compare_exchange_strong(turning, StreamState::kPlain);
-  return is_state(StreamState::kPlain);
+  c.r.state.compare_exchange_strong(turning, StreamState::kPlain);
+  return c.is_state(StreamState::kPlain);
 }
 
 }  // namespace ddpsock::engine

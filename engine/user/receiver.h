@@ -4,17 +4,18 @@
 
 #include <sys/socket.h>
 
+#include "engine/user/connection.h"
 #include "engine/user/descriptor.h"
+#include "engine/user/io_cursor.h"
 #include "engine/user/patience.h"
-#include "engine/user/user_stream.h"
 
 namespace ddpsock::engine {
 
 // One recv call. REQUIRES: the receive lease is held and start-up is over in that direction.
-class UserStream::Receiver {
+class Receiver {
  public:
   // `got` bytes of the call have been delivered before. Moves `to`, which stays the caller's.
-  Receiver(UserStream& stream, int fd, IoCursor& to, int flags, size_t got = 0);
+  Receiver(Connection& c, int fd, IoCursor& to, int flags, size_t got = 0);
   Io run();
   // All FPDUs have been taken that come before what lies elsewhere.
   bool is_at_border() const { return is_at_border_; }
@@ -30,7 +31,7 @@ class UserStream::Receiver {
   void put(const uint8_t* from, uint32_t n);
   Front look();
   // The FPDU at the front of the buffer.
-  Fpdu front() const { return s_.reader().look({data_ + beg_, end_ - beg_}); }
+  Fpdu front() const { return c_.reader().look({data_ + beg_, end_ - beg_}); }
   bool is_good(const Fpdu& fpdu);
   void count(const Fpdu& fpdu);
   void accept(const Fpdu& fpdu);
@@ -56,7 +57,7 @@ class UserStream::Receiver {
   void on_end();
   Io finish();
 
-  UserStream& s_;
+  Connection& c_;
   Rx& rx_;
   Inbox& inbox_;
   Descriptor fd_;

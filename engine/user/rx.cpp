@@ -1,586 +1,133 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Receiving. One call reads from the kernel at most what it can deliver and one frame's overhead,
-// so that in the common case one system call brings one message and nothing is left over; what is
-// left over is covered by a byte that stays in the kernel (doc/design.md decision 3, I1).
+#include "engine/user/rx.h"
+
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 
 #include <utility>
 
 #include "base/keep_errno.h"
 #include "base/sys.h"
 #include "engine/user/hold.h"
+#include "engine/user/identity.h"
+#include "engine/user/io_cursor.h"
 #include "engine/user/kernel_socket.h"
+#include "engine/user/lanes.h"
+#include "engine/user/leaving.h"
+#include "engine/user/looks.h"
+#include "engine/user/memory.h"
 #include "engine/user/memory_receiver.h"
+#include "engine/user/memory_rx.h"
+#include "engine/user/one_sided_rx.h"
+#include "engine/user/patience.h"
 #include "engine/user/receiver.h"
-#include "engine/user/scan.h"
-#include "engine/user/user_stream.h"
+#include "engine/user/start.h"
+#include "engine/user/turning.h"
 
 namespace ddpsock::engine {
-namespace {
-
-// From here on payload goes from the socket straight into the program's memory; below, one read
-// into the buffer and a copy are faster than a scatter list.
-constexpr uint32_t kDirectMin = 12 * 1024;
-// A reader with so much room gets its bulk directly, so the first look at a new FPDU is kept short.
-constexpr uint32_t kBulkRoom = 128 * 1024;
-constexpr uint32_t kFirstLook = 2048;
-constexpr size_t kMaxSlices = 24;
-// FPDUs without payload are read a few at a time, as it happens; of more, all that are there.
-constexpr uint32_t kMostEmpty = 64;
-
-// How many bytes may be read with `room` left in the program's buffers and no header seen yet: all
-// that one chunk of `room` bytes needs. Its last byte is left behind where a chunk with up to three
-// more bytes of payload would have the same size.
-uint32_t first_read_size(size_t room) {
-  const auto n = static_cast<uint32_t>(std::min<size_t>(room, Arena::kBlockSize));
-  return n % 4 == 0 ? n + kChunkHeader + MPA_CRC_SIZE : chunk_size(n) - 1;
-}
-
-}  // namespace
-
-UserStream::Receiver::Receiver(UserStream& stream, int fd, IoCursor& to, int flags, size_t got)
-    : s_(stream),
-      rx_(stream.rx_),
-      inbox_(stream.inbox_),
-      fd_(stream, fd),
-      to_(to),
-      flags_(flags),
-      is_near_border_(stream.is_near_memory()),
-      got_(got) {
-  rx_.counted_queue = Rx::kUncounted;
-  // A call that lost its descriptor has left the byte that goes with the last it delivered.
-  if (inbox_.left == 0) must_drop_ = std::exchange(inbox_.has_kept_byte, false);
-  if (inbox_.block != Arena::kNoBlock) {
-    data_ = s_.arena_.block_data(inbox_.block);
-    capacity_ = Arena::kBlockSize;
-    beg_ = inbox_.beg;
-    end_ = inbox_.end;
-  }
-}
-
-Io UserStream::Receiver::run() {
-  for (;;) {
-    deliver();
-    look_for_border();
-    // What was read beyond it is taken for what it is.
-    const bool is_full = to_.left() == 0;
-    if (is_near_border_ && (!is_full || end_ > beg_) &&
-        (s_.is_beyond_next() || s_.is_at_memory())) {
-      is_at_border_ = true;
-      break;
-    }
-    if (is_full) break;
-    const Front front = look();
-    if (front == Front::kVerified) continue;
-    if (front == Front::kFailed) break;
-    if (has_enough()) {
-      if (got_ == 0) error_ = EAGAIN;
-      break;
-    }
-    if (empty_ > kMostEmpty && !must_drop_) [[unlikely]] {
-      if (!outlive_flood()) break;
-      continue;
-    }
-    // Near the border a read asks for so little that it may find all of that, and the kernel no
-    // more.
-    if ((is_drained_ || is_near_border_ || got_ > 0) && !may_sleep_again()) break;
-    const ssize_t n = is_near_border_ ? pull_no_further() : pull();
-    if (n > 0) continue;
-    if (n < 0 && error_ == 0) error_ = errno;
-    if (n == 0) on_end();
-    break;
-  }
-  return finish();
-}
-
-// The kernel was empty at the last read, and there is something to return.
-bool UserStream::Receiver::has_enough() const {
-  if (!is_drained_ || must_drop_) return false;
-  if ((flags_ & MSG_DONTWAIT) != 0) return true;
-  return !wants_more();
-}
-
-// The kernel had no more perhaps, and the call has not what it wants. Like TCP's, it ends
-// SO_RCVTIMEO after it began to wait, however often it was woken for nothing.
-bool UserStream::Receiver::may_sleep_again() {
-  if ((flags_ & MSG_DONTWAIT) != 0 || rx_.queued > 0 || !wants_more()) return true;
-  const std::optional<Time> until = patience_.before_read(got_ > 0);
-  if (!until) return true;
-  if (!prepare_to_sleep()) return false;
-  error_ = wait_ready(fd_, POLLIN, *until);
-  wake_up();
-  return error_ == 0;
-}
-
-// A peer can send FPDUs that nobody is told of as fast as they are read. A call that must not wait
-// ends once it has taken all that lay there when it began to count: the kernel tells of what came
-// since by an edge of its own.
-bool UserStream::Receiver::outlive_flood() {
-  empty_ = 0;
-  if (has_dropped_) {
-    const bool may_wait = (flags_ & MSG_DONTWAIT) == 0 && wants_more() && !is_nonblocking(fd_);
-    if (!may_wait || patience_.is_over()) {
-      if (got_ == 0) error_ = EAGAIN;
-      return false;
-    }
-  }
-  has_dropped_ = true;
-  if (data_ == small_ && end_ > beg_ && !move_to_block()) return false;
-  inbox_.beg = beg_;
-  inbox_.end = end_;
-  error_ = Scan(s_, fd_, 0).drop_empty();
-  beg_ = inbox_.beg;
-  return error_ == 0;
-}
-
-// Memory may have been offered to the peer since this began, by a thread that sends.
-void UserStream::Receiver::look_for_border() {
-  if (is_near_border_ || !s_.is_near_memory()) return;
-  is_near_border_ = true;
-  s_.note_fpdu_read();
-}
-
-bool UserStream::Receiver::wants_more() const {
-  if (got_ == 0) return true;
-  if ((flags_ & MSG_WAITALL) != 0) return true;
-  return got_ < static_cast<size_t>(std::max(rx_.low_water.load(), 1));
-}
-
-void UserStream::Receiver::deliver() {
-  if (inbox_.left == 0) return;
-  const auto n = static_cast<uint32_t>(std::min<size_t>(inbox_.left, to_.left()));
-  put(data_ + beg_, n);
-  beg_ += n;
-  inbox_.left -= n;
-  if (inbox_.left > 0) return;
-  beg_ += inbox_.skip;
-  must_drop_ = inbox_.has_kept_byte;
-  inbox_.has_kept_byte = false;
-}
-
-void UserStream::Receiver::put(const uint8_t* from, uint32_t n) {
-  if ((flags_ & MSG_TRUNC) != 0) {
-    to_.skip(n);
-  } else {
-    to_.put(from, n);
-    s_.r_.received.bytes_copied.add(n);
-  }
-  got_ += n;
-}
-
-UserStream::Receiver::Front UserStream::Receiver::look() {
-  for (;;) {
-    if (end_ - beg_ < kChunkHeader) return Front::kIncomplete;
-    const Fpdu fpdu = front();
-    if (fpdu.is(Fpdu::Verdict::kPartial)) return Front::kIncomplete;
-    if (!fpdu.is_of_stream) {
-      error_ = s_.take_control(fd_, {data_ + beg_, std::min(end_ - beg_, fpdu.size)});
-      if (error_ == EPROTOTYPE) {
-        // What was read with the marker is plain.
-        beg_ += fpdu.size;
-        inbox_.left = end_ - beg_;
-        inbox_.skip = 0;
-      }
-      if (error_ != 0) return Front::kFailed;
-      beg_ += fpdu.size;
-      ++empty_;
-      continue;
-    }
-    if (!is_good(fpdu)) return Front::kFailed;
-    accept(fpdu);
-    if (fpdu.payload > 0) return Front::kVerified;
-    beg_ += inbox_.skip;
-    ++empty_;
-    // Other bytes may lie between this FPDU and the next.
-    if (is_near_border_) return Front::kVerified;
-  }
-}
-
-// REQUIRES: the whole FPDU in front is in the buffer, and of the stream.
-bool UserStream::Receiver::is_good(const Fpdu& fpdu) {
-  if (s_.r_.has_crc) s_.count_crc();
-  if (fpdu.is(Fpdu::Verdict::kChunk)) return true;
-  error_ = s_.fail_crc(fd_);
-  return false;
-}
-
-void UserStream::Receiver::count(const Fpdu& fpdu) {
-  s_.advance(fpdu);
-  if (is_near_border_) s_.note_fpdu_read();
-}
-
-void UserStream::Receiver::accept(const Fpdu& fpdu) {
-  count(fpdu);
-  inbox_.left = fpdu.payload;
-  inbox_.skip = fpdu.trailer();
-  beg_ += kChunkHeader;
-}
-
-ssize_t UserStream::Receiver::pull() {
-  const uint32_t have = end_ - beg_;
-  const bool may_wait = (flags_ & MSG_DONTWAIT) == 0 && wants_more();
-  const int flags = may_wait ? 0 : MSG_DONTWAIT;
-  const size_t room = to_.left();
-  if (room >= kBulkRoom && !rx_.has_queue_hints) enable_queue_hints();
-  if (have < kChunkHeader) {
-    uint32_t ask = first_read_size(room) - have;
-    if (room >= kBulkRoom) ask = std::min(ask, kFirstLook);
-    return read(ask, flags);
-  }
-  const Fpdu fpdu = front();
-  const uint32_t rest = fpdu.size - have;
-  // What follows one that is not of the stream may be none.
-  if (!fpdu.is_of_stream) return read(rest, flags);
-  if (fpdu.payload <= room) {
-    if (rest >= kDirectMin && rx_.queued > rest && (flags_ & MSG_TRUNC) == 0) {
-      const ssize_t n = pull_directly(fpdu, rest);
-      if (n != 0) return n;
-    }
-    const size_t room_after = room - fpdu.payload;
-    return read(rest + (room_after > 0 ? std::min(first_read_size(room_after), kFirstLook * 32)
-                                       : kChunkHeader),
-                flags);
-  }
-  // More than the caller takes: a byte stays in the kernel until the last of it is delivered.
-  if (rx_.queued >= rest + 2) return read(std::min(rest + kChunkHeader, rx_.queued - 2), flags);
-  return rest > 1 ? read(rest - 1, flags) : keep_last_byte(flags);
-}
-
-// All of the FPDU but its last byte is here: learn that byte, verify, and leave it where it is.
-ssize_t UserStream::Receiver::keep_last_byte(int flags) {
-  if (!make_room(1)) return -1;
-  if ((flags & MSG_DONTWAIT) == 0 && !prepare_to_sleep()) return -1;
-  const ssize_t n = base::sys.recv(fd_, data_ + end_, 1, flags | MSG_PEEK);
-  if ((flags & MSG_DONTWAIT) == 0) wake_up();
-  if (error_ != 0) return -1;
-  if (n <= 0) return n;
-  const Fpdu fpdu = s_.reader().look({data_ + beg_, end_ + 1 - beg_});
-  if (!is_good(fpdu)) return -1;
-  accept(fpdu);
-  inbox_.skip -= 1;
-  inbox_.has_kept_byte = true;
-  return n;
-}
-
-// Payload into the program's memory, then the trailer and the next header into the buffer. All of
-// the FPDU is known to be queued, so nothing of it can be left in memory that the next call might
-// not bring again. 0: not possible with this scatter list.
-ssize_t UserStream::Receiver::pull_directly(const Fpdu& fpdu, uint32_t rest) {
-  iovec slices[kMaxSlices + 1];
-  const uint8_t* p = data_ + beg_;
-  const uint32_t here = end_ - beg_ - kChunkHeader;
-  IoCursor ahead = to_;
-  ahead.skip(here);
-  const size_t coming = fpdu.payload - here;
-  size_t covered = coming;
-  const size_t used = ahead.slice({slices, kMaxSlices}, covered);
-  if (covered < coming) return 0;
-
-  const uint32_t crc = s_.r_.has_crc ? base::crc32c({p, end_ - beg_}) : 0;
-  to_.put(p + kChunkHeader, here);
-  s_.r_.received.bytes_copied.add(here);
-  count(fpdu);
-  if (data_ == nullptr && !move_to_block()) return -1;
-  beg_ = end_ = 0;
-  slices[used] = {data_, rest - coming + kChunkHeader};
-  const ssize_t n = receive_message({slices, used + 1}, MSG_DONTWAIT);
-  if (n < static_cast<ssize_t>(rest)) {
-    error_ = s_.fail_lost(fd_, "bytes that the kernel had announced are gone");
-    return -1;
-  }
-  end_ = static_cast<uint32_t>(static_cast<size_t>(n) - coming);
-  const uint32_t trailer = rest - static_cast<uint32_t>(coming);
-  if (s_.r_.has_crc) {
-    s_.count_crc();
-    if (!ChunkReader::is_intact(crc, {slices, used}, {data_, trailer})) {
-      error_ = s_.fail_crc(fd_);
-      return -1;
-    }
-  }
-  to_.skip(coming);
-  got_ += fpdu.payload;
-  beg_ = trailer;
-  is_drained_ = false;
-  return n;
-}
-
-// The peer hands an FPDU over whole. Nothing beyond it is read.
-ssize_t UserStream::Receiver::pull_no_further() {
-  const bool may_wait = (flags_ & MSG_DONTWAIT) == 0 && wants_more();
-  const int flags = may_wait ? 0 : MSG_DONTWAIT;
-  const uint32_t have = end_ - beg_;
-  if (have < kChunkHeader) return read(kChunkHeader - have, flags);
-  const Fpdu fpdu = front();
-  const uint32_t rest = fpdu.size - have;
-  if (fpdu.payload <= to_.left()) return read(rest, flags);
-  return rest > 1 ? read(rest - 1, flags) : keep_last_byte(flags);
-}
-
-ssize_t UserStream::Receiver::read(uint32_t ask, int flags) {
-  if (must_drop_) ++ask;
-  // Beyond the small buffer only what is known to be queued pays for a block.
-  if (!make_room(ask)) return -1;
-  // What is known to be queued is not slept for.
-  if (rx_.queued > 0) flags |= MSG_DONTWAIT;
-  if ((flags & MSG_DONTWAIT) == 0 && !prepare_to_sleep()) return -1;
-  if ((flags & MSG_DONTWAIT) == 0 && s_.arena_.may_be_shared(&s_.r_)) {
-    if (const ssize_t n = await_byte(); n <= 0) return n;
-    flags |= MSG_DONTWAIT;
-  }
-  ask = std::min(ask, capacity_ - end_);
-  ssize_t n;
-  if (rx_.has_queue_hints && ask >= kFirstLook) {
-    const iovec one{data_ + end_, ask};
-    n = receive_message({&one, 1}, flags);
-  } else {
-    n = base::sys.recv(fd_, data_ + end_, ask, flags);
-    if (n > 0) rx_.queued -= std::min(rx_.queued, static_cast<uint32_t>(n));
-  }
-  if ((flags & MSG_DONTWAIT) == 0) wake_up();
-  if (error_ != 0) return -1;
-  if (n <= 0) return n;
-  end_ += static_cast<uint32_t>(n);
-  if (must_drop_) {
-    must_drop_ = false;
-    ++beg_;
-  }
-  is_drained_ = n < static_cast<ssize_t>(ask);
-  return n;
-}
-
-// recvmsg that also learns how many bytes stay behind (TCP_INQ). The kernel counts a FIN as a byte.
-ssize_t UserStream::Receiver::receive_message(std::span<const iovec> into, int flags) {
-  alignas(cmsghdr) uint8_t control[CMSG_SPACE(sizeof(int))];
-  msghdr m{};
-  m.msg_iov = const_cast<iovec*>(into.data());
-  m.msg_iovlen = into.size();
-  m.msg_control = control;
-  m.msg_controllen = sizeof control;
-  const ssize_t n = base::sys.recvmsg(fd_, &m, flags);
-  if (n <= 0) return n;
-  rx_.queued = 0;
-  const cmsghdr* c = CMSG_FIRSTHDR(&m);
-  if (c != nullptr && c->cmsg_level == IPPROTO_TCP && c->cmsg_type == TCP_CM_INQ) {
-    int queued;
-    std::memcpy(&queued, CMSG_DATA(c), sizeof queued);
-    if (queued > 1) rx_.queued = static_cast<uint32_t>(queued) - 1;
-  }
-  return n;
-}
-
-void UserStream::Receiver::enable_queue_hints() {
-  const int one = 1;
-  const int saved = errno;
-  // Refused before Linux 4.18; then bulk goes through the buffer.
-  rx_.has_queue_hints = base::sys.setsockopt(fd_, IPPROTO_TCP, TCP_INQ, &one, sizeof one) == 0;
-  errno = saved;
-}
-
-// The kernel may have given bytes to a process that is killed before it comes back from its sleep:
-// where a relative would go on, one sleeps without taking anything.
-ssize_t UserStream::Receiver::await_byte() {
-  uint8_t byte;
-  const ssize_t n = base::sys.recv(fd_, &byte, 1, MSG_PEEK);
-  wake_up();
-  return error_ == 0 ? n : -1;
-}
-
-// The process may be killed in its sleep: what the record says is then what is so, and a relative
-// goes on from there.
-bool UserStream::Receiver::prepare_to_sleep() {
-  if (must_drop_) {
-    ++base::effort.waits;
-    return true;
-  }
-  if (data_ == small_ && end_ > beg_ && !move_to_block()) return false;
-  inbox_.beg = beg_;
-  inbox_.end = end_;
-  rx_.is_asleep = true;
-  ++base::effort.waits;
-  return true;
-}
-
-void UserStream::Receiver::wake_up() {
-  if (fd_.is_copy()) [[unlikely]] {
-    error_ = EINTR;
-    return;
-  }
-  rx_.is_asleep = false;
-  fd_.note_sleep();
-  look_for_border();
-}
-
-// At least one byte of room, and `ask` if a buffer can have it.
-bool UserStream::Receiver::make_room(uint32_t ask) {
-  if (data_ == nullptr && ask <= kSmallBuffer) {
-    data_ = small_;
-    capacity_ = kSmallBuffer;
-  }
-  if (beg_ == end_) beg_ = end_ = 0;
-  if (data_ != nullptr && capacity_ - end_ >= ask) return true;
-  if (data_ == nullptr || data_ == small_) return move_to_block();
-  std::memmove(data_, data_ + beg_, end_ - beg_);
-  end_ -= beg_;
-  beg_ = 0;
-  return true;
-}
-
-bool UserStream::Receiver::move_to_block() {
-  const uint32_t block = s_.arena_.allocate_block();
-  if (block == Arena::kNoBlock) {
-    error_ = s_.fail_lost(fd_, "no memory for received bytes");
-    return false;
-  }
-  uint8_t* to = s_.arena_.block_data(block);
-  if (end_ > beg_) std::memcpy(to, data_ + beg_, end_ - beg_);
-  end_ -= beg_;
-  beg_ = 0;
-  data_ = to;
-  capacity_ = Arena::kBlockSize;
-  inbox_.block = block;
-  return true;
-}
-
-void UserStream::Receiver::on_end() {
-  if (end_ > beg_) error_ = s_.fail_lost(fd_, "the peer's stream ended inside an FPDU");
-}
-
-Io UserStream::Receiver::finish() {
-  if (fd_.is_copy()) [[unlikely]]
-    return got_ > 0 ? Io::ok(static_cast<ssize_t>(got_)) : Io::fail(EINTR);
-  if (must_drop_ && fd_ < 0) {
-    inbox_.has_kept_byte = true;
-  } else if (must_drop_ && error_ == 0) {
-    // With the last payload byte goes the byte that stood for it; the next header comes along.
-    if (read(is_near_border_ ? 0 : kChunkHeader, MSG_DONTWAIT) <= 0)
-      error_ = s_.fail_lost(fd_, "a byte known to be queued is gone");
-  }
-  if (s_.is_state(StreamState::kFailed)) beg_ = end_ = inbox_.left = 0;
-  if (beg_ == end_ && inbox_.left == 0) {
-    if (inbox_.block != Arena::kNoBlock) {
-      s_.arena_.free_block(inbox_.block);
-      inbox_.block = Arena::kNoBlock;
-    }
-  } else if (data_ == small_ && !move_to_block()) {
-    beg_ = end_ = 0;
-  }
-  inbox_.beg = beg_;
-  inbox_.end = end_;
-  if (error_ == EPROTOTYPE) [[unlikely]]
-    return s_.recv_turned(fd_, to_, flags_, got_, patience_);
-  if (got_ > 0) {
-    // The kernel reports an error once; it must not be lost behind the bytes that came before it.
-    if (error_ != 0 && error_ != EAGAIN && error_ != EINTR && error_ != EBADF) rx_.error = error_;
-    return Io::ok(static_cast<ssize_t>(got_));
-  }
-  return error_ != 0 ? Io::fail(error_) : s_.end_of_stream();
-}
 
 // Where the end is found: an error that was kept is told there, once, by a look too.
-Io UserStream::end_of_stream() {
-  const int error = std::exchange(rx_.error, 0);
+Io end_of_stream(Connection& c) {
+  const int error = std::exchange(c.rx.error, 0);
   return error != 0 ? Io::fail(error) : Io::ok(0);
 }
 
 // One call may find FPDUs, then what lies in memory, or what a relative left of that, then FPDUs.
-Io UserStream::recv_stages(int fd, IoCursor& cursor, int flags) {
+static Io recv_stages(Connection& c, int fd, IoCursor& cursor, int flags) {
   size_t got = 0;
   for (;;) {
-    if (r_.memory.receiving.load(std::memory_order_relaxed) == Way::kMemory) {
-      if (is_beyond_reach()) [[unlikely]] {
-        if (const int e = go_on_beyond_memory(); e != 0) return Io::fail(e);
+    if (c.r.memory.receiving.load(std::memory_order_relaxed) == Way::kMemory) {
+      if (c.is_beyond_reach()) [[unlikely]] {
+        if (const int e = go_on_beyond_memory(c); e != 0) return Io::fail(e);
         continue;
       }
-      MemoryReceiver receiver(*this, fd, cursor, flags, got);
+      MemoryReceiver receiver(c, fd, cursor, flags, got);
       const Io io = receiver.run();
       if (!receiver.has_left() || !io.is_ok()) return io;
-    } else if (is_beyond_next() || !inbox_.ready.is_empty()) [[unlikely]] {
-      if (is_beyond_next()) reach_beyond();
-      got += deliver_ready(cursor, (flags & MSG_TRUNC) != 0);
+    } else if (c.is_beyond_next() || !c.inbox.ready.is_empty()) [[unlikely]] {
+      if (c.is_beyond_next()) reach_beyond(c);
+      got += deliver_ready(c, cursor, (flags & MSG_TRUNC) != 0);
       if (cursor.left() == 0) return Io::ok(static_cast<ssize_t>(got));
       const bool may_wait = (flags & MSG_DONTWAIT) == 0 && (got == 0 || (flags & MSG_WAITALL) != 0);
       Patience patience(fd);
-      while (is_beyond_next() && !take_octets_beyond(fd)) {
+      while (c.is_beyond_next() && !take_octets_beyond(c, fd)) {
         int e = errno;
-        if (may_wait && !is_nonblocking(fd)) e = await_more(fd, flags, patience, got > 0);
+        if (may_wait && !is_nonblocking(fd)) e = await_more(c, fd, flags, patience, got > 0);
         if (e != 0) return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(e);
       }
     } else {
-      Receiver receiver(*this, fd, cursor, flags, got);
+      Receiver receiver(c, fd, cursor, flags, got);
       const Io io = receiver.run();
       if (!receiver.is_at_border()) return io;
       got = static_cast<size_t>(std::max<ssize_t>(io.count, 0));
-      if (is_at_memory()) begin_receiving_in_memory();
+      if (is_at_memory(c)) begin_receiving_in_memory(c);
     }
   }
 }
 
-void UserStream::reach_beyond() {
-  r_.received.bytes.add(inbox_.beyond.size());
-  inbox_.reach_beyond(arena_);
+void reach_beyond(Connection& c) {
+  c.r.received.bytes.add(c.inbox.beyond.size());
+  c.inbox.reach_beyond(c.arena);
 }
 
-size_t UserStream::show(const BlockChain& bytes, IoCursor& to, bool is_truncating) {
+size_t show(Connection& c, const BlockChain& bytes, IoCursor& to, bool is_truncating) {
   size_t seen = 0;
   while (to.left() > 0 && seen < bytes.size()) {
-    const Bytes part = bytes.at(arena_, seen, to.left());
+    const Bytes part = bytes.at(c.arena, seen, to.left());
     is_truncating ? to.skip(part.size()) : to.put(part.data(), part.size());
     seen += part.size();
   }
   return seen;
 }
 
-size_t UserStream::deliver_ready(IoCursor& to, bool is_truncating) {
-  const size_t n = show(inbox_.ready, to, is_truncating);
-  if (!is_truncating) r_.received.bytes_copied.add(n);
-  inbox_.ready.take(arena_, n);
+size_t deliver_ready(Connection& c, IoCursor& to, bool is_truncating) {
+  const size_t n = show(c, c.inbox.ready, to, is_truncating);
+  if (!is_truncating) c.r.received.bytes_copied.add(n);
+  c.inbox.ready.take(c.arena, n);
   // With a queue pair beside it the next bytes come this way too.
-  if (inbox_.ready.is_empty() && !rx_.is_drained) inbox_.ready.clear(arena_);
+  if (c.inbox.ready.is_empty() && !c.rx.is_drained) c.inbox.ready.clear(c.arena);
   return n;
 }
 
-void UserStream::note_fpdu_read() {
-  if (segment_.load(std::memory_order_relaxed) != nullptr) InLane(*this)->note_fpdu(rx_.msn);
+void note_fpdu_read(Connection& c) {
+  if (c.segment.load(std::memory_order_relaxed) != nullptr) InLane(c)->note_fpdu(c.rx.msn);
 }
 
-Io UserStream::recv_now(int fd, std::span<const iovec> to, int flags) {
+Io recv_now(Connection& c, int fd, std::span<const iovec> to, int flags) {
   const base::KeepErrno keep;
   constexpr int kKnown =
       MSG_DONTWAIT | MSG_PEEK | MSG_WAITALL | MSG_TRUNC | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC;
   if ((flags & ~kKnown) != 0)
-    return Io::fail(decide_before_writing(fd) != 0 ? EPROTOTYPE : EOPNOTSUPP);
-  Hold hold(*this, rx_.lease);
+    return Io::fail(decide_before_writing(c, fd) != 0 ? EPROTOTYPE : EOPNOTSUPP);
+  Hold hold(c, c.rx.lease);
   if (const int e = hold.take(fd, Hold::kReceive, flags); e != 0) return Io::fail(e);
-  if (rx_.is_drained || r_.is_one_sided.load(std::memory_order_relaxed)) [[unlikely]] {
+  if (c.rx.is_drained || c.r.is_one_sided.load(std::memory_order_relaxed)) [[unlikely]] {
     hold.end();
-    return recv_one_sided(fd, to, flags);
+    return recv_one_sided(c, fd, to, flags);
   }
-  if (rx_.error != 0 && !has_bytes_left(fd)) return end_of_stream();
-  if (is_turned()) [[unlikely]] {
-    if (is_state(StreamState::kFailed)) return Io::ok(0);
-    if (is_state(StreamState::kPlain)) return Io::fail(EPROTOTYPE);
-    if (r_.raw.is_rx_plain) {
+  if (c.rx.error != 0 && !has_bytes_left(c, fd)) return end_of_stream(c);
+  if (c.is_turned()) [[unlikely]] {
+    if (c.is_state(StreamState::kFailed)) return Io::ok(0);
+    if (c.is_state(StreamState::kPlain)) return Io::fail(EPROTOTYPE);
+    if (c.r.raw.is_rx_plain) {
       IoCursor cursor(to);
       Patience patience(fd);
-      return (flags & MSG_PEEK) != 0 ? peek_turned(fd, to, flags)
-                                     : recv_turned(fd, cursor, flags, 0, patience);
+      return (flags & MSG_PEEK) != 0 ? peek_turned(c, fd, to, flags)
+                                     : recv_turned(c, fd, cursor, flags, 0, patience);
     }
   }
-  if (!rx_.is_started) {
-    if (const int e = start_receiving(fd, flags); e == EPROTOTYPE) {
+  if (!c.rx.is_started) {
+    if (const int e = start_receiving(c, fd, flags); e == EPROTOTYPE) {
       hold.end();
-      return go_on_as_plain(fd, to, flags);
+      return go_on_as_plain(c, fd, to, flags);
     } else if (e != 0) {
       return e == kEndOfStream ? Io::ok(0) : Io::fail(e);
     }
-    fd = still(fd);
+    fd = still(c, fd);
   }
-  if (r_.memory.state == MemoryState::kInvited) {
-    if (const int e = try_to_join(fd); e != 0) return Io::fail(e);
+  if (c.r.memory.state == MemoryState::kInvited) {
+    if (const int e = try_to_join(c, fd); e != 0) return Io::fail(e);
   }
-  if (r_.memory.state == MemoryState::kOffered) notice_joining_while_receiving(fd);
+  if (c.r.memory.state == MemoryState::kOffered) notice_joining_while_receiving(c, fd);
   IoCursor cursor(to);
   if (cursor.left() == 0) {
     // Nothing to place, but the call still waits or refuses as TCP's does.
@@ -588,18 +135,22 @@ Io UserStream::recv_now(int fd, std::span<const iovec> to, int flags) {
     return n < 0 ? Io::fail(errno) : Io::ok(0);
   }
   if ((flags & MSG_PEEK) != 0) {
-    if (is_beyond_reach()) [[unlikely]] {
-      if (const int e = go_on_beyond_memory(); e != 0) return Io::fail(e);
+    if (c.is_beyond_reach()) [[unlikely]] {
+      if (const int e = go_on_beyond_memory(c); e != 0) return Io::fail(e);
     }
-    return is_next_in_memory(fd) ? peek_in_memory(fd, to, flags) : peek(fd, to, flags);
+    return is_next_in_memory(c, fd) ? peek_in_memory(c, fd, to, flags) : peek(c, fd, to, flags);
   }
-  const Io io = recv_stages(fd, cursor, flags);
+  const Io io = recv_stages(c, fd, cursor, flags);
   // Another process has begun with one-sided operations meanwhile, and what came is for it.
-  if (io.error == EAGAIN && r_.is_one_sided.load(std::memory_order_relaxed)) [[unlikely]] {
+  if (io.error == EAGAIN && c.r.is_one_sided.load(std::memory_order_relaxed)) [[unlikely]] {
     hold.end();
-    return recv_one_sided(fd, to, flags);
+    return recv_one_sided(c, fd, to, flags);
   }
   return io;
+}
+
+void keep_error(Connection& c, int error) {
+  if (error == ECONNRESET || error == ETIMEDOUT) c.rx.error = error;
 }
 
 }  // namespace ddpsock::engine

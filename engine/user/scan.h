@@ -2,17 +2,18 @@
 #ifndef DDPSOCK_ENGINE_USER_SCAN_H_
 #define DDPSOCK_ENGINE_USER_SCAN_H_
 
+#include "engine/user/connection.h"
 #include "engine/user/descriptor.h"
-#include "engine/user/user_stream.h"
+#include "engine/user/io_cursor.h"
 
 namespace ddpsock::engine {
 
 // Looks at what could be delivered without delivering it: for MSG_PEEK, FIONREAD and pollers. Reads
 // the kernel's queue by MSG_PEEK into a borrowed block. REQUIRES: the receive lease is held.
-class UserStream::Scan {
+class Scan {
  public:
-  // Sees at least the next `payload` bytes of stream, within kMostBytes, in one look.
-  Scan(UserStream& stream, int fd, size_t payload);
+  // Sees at least the next `payload` bytes of c, within kMostBytes, in one look.
+  Scan(Connection& c, int fd, size_t payload);
   ~Scan();
   Scan(const Scan&) = delete;
   Scan& operator=(const Scan&) = delete;
@@ -51,7 +52,7 @@ class UserStream::Scan {
 
   static constexpr size_t kMostBytes = 8 << 20;
 
-  UserStream& s_;
+  Connection& c_;
   Descriptor fd_;
   uint32_t block_ = Arena::kNoBlock;
   uint8_t* data_ = nullptr;  // the block's, or a mapping of its own where a block is too small

@@ -7,8 +7,9 @@
 #include <optional>
 
 #include "base/cancellation.h"
+#include "engine/user/connection.h"
 #include "engine/user/descriptor.h"
-#include "engine/user/user_stream.h"
+#include "engine/user/io_cursor.h"
 
 namespace ddpsock::engine {
 
@@ -47,12 +48,12 @@ class LentBlock {
 
 // One send call. REQUIRES: the send lease is held, start-up is over in that direction, no tail is
 // pending.
-class UserStream::Sender {
+class Sender {
  public:
   // What always fits a socket that is writable.
   static constexpr size_t kMinAllowance = 1024;
 
-  Sender(UserStream& stream, int fd, std::span<const iovec> from, int flags);
+  Sender(Connection& c, int fd, std::span<const iovec> from, int flags);
   Io run();
   // Hands over FPDUs of the queue pair instead, as many as the kernel is sure to take whole and one
   // at least; how many bytes. REQUIRES: `from` holds whole FPDUs and is not empty.
@@ -75,7 +76,7 @@ class UserStream::Sender {
   void keep_tail(IoCursor bytes, size_t size);
   Result<size_t> note_fpdus(size_t taken);
 
-  UserStream& s_;
+  Connection& c_;
   Tx& tx_;
   Descriptor fd_;
   IoCursor from_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The program's calls while the connection is on its way back to plain TCP: what was read before
 // the peer's marker comes first, what comes twice is passed over, then the kernel serves.
+#include "engine/user/turning.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -12,10 +14,14 @@
 #include "base/sys.h"
 #include "engine/user/descriptor.h"
 #include "engine/user/hold.h"
+#include "engine/user/identity.h"
+#include "engine/user/io_cursor.h"
 #include "engine/user/kernel_socket.h"
 #include "engine/user/patience.h"
+#include "engine/user/raw.h"
+#include "engine/user/rx.h"
 #include "engine/user/sleep.h"
-#include "engine/user/user_stream.h"
+#include "engine/user/tx.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -33,18 +39,18 @@ bool is_at_unseen_urgent_byte(int fd, int flags) {
 }  // namespace
 
 // Also of a stream that has failed, or is plain already.
-Io UserStream::send_turned(int number, std::span<const iovec> from, int flags) {
-  Descriptor fd(*this, number);
-  if (is_state(StreamState::kFailed)) return broken_pipe(fd, flags);
-  if (is_state(StreamState::kPlain)) return Io::fail(EPROTOTYPE);
+Io send_turned(Connection& c, int number, std::span<const iovec> from, int flags) {
+  Descriptor fd(c, number);
+  if (c.is_state(StreamState::kFailed)) return broken_pipe(fd, flags);
+  if (c.is_state(StreamState::kPlain)) return Io::fail(EPROTOTYPE);
   const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd);
-  if (tx_.tail_block != Arena::kNoBlock) {
-    if (const int e = flush_tail(fd, may_wait); e != 0) return Io::fail(e);
+  if (c.tx.tail_block != Arena::kNoBlock) {
+    if (const int e = flush_tail(c, fd, may_wait); e != 0) return Io::fail(e);
   }
   std::optional<Time> deadline;
-  while (!r_.raw.is_tx_plain && !tx_.is_shut) {
-    int e = send_mark(fd, {});
-    if (e == EAGAIN && may_wait) e = await_room(fd, deadline, false);
+  while (!c.r.raw.is_tx_plain && !c.tx.is_shut) {
+    int e = send_mark(c, fd, {});
+    if (e == EAGAIN && may_wait) e = await_room(c, fd, deadline, false);
     if (e != 0) return Io::fail(e);
   }
   std::array<iovec, kMostSlices> parts;
@@ -53,36 +59,37 @@ Io UserStream::send_turned(int number, std::span<const iovec> from, int flags) {
   msghdr m{};
   m.msg_iov = parts.data();
   m.msg_iovlen = cursor.slice(parts, size);
-  const ssize_t n = sleep_in(tx_.is_asleep, [&] { return base::sys.sendmsg(fd, &m, flags); });
+  const ssize_t n = sleep_in(c.tx.is_asleep, [&] { return base::sys.sendmsg(fd, &m, flags); });
   if (n < 0) return Io::fail(errno);
-  r_.sent.bytes.add(static_cast<size_t>(n));
+  c.r.sent.bytes.add(static_cast<size_t>(n));
   return Io::ok(n);
 }
 
 // Before a read that sleeps: 0 where that may, by the kernel's own timeout; or this has waited,
 // because the call has slept before or `has_part` of what it wants. `fd` is -1 afterwards if it is
 // gone.
-int UserStream::await_again(int& fd, int flags, Patience& patience, bool has_part) {
+int await_again(Connection& c, int& fd, int flags, Patience& patience, bool has_part) {
   if ((flags & MSG_DONTWAIT) != 0) return 0;
   const std::optional<Time> until = patience.before_read(has_part);
   if (!until) return 0;
-  const int e = sleep_until_ready(rx_.is_asleep, fd, POLLIN, *until);
-  fd = still(fd);
+  const int e = sleep_until_ready(c.rx.is_asleep, fd, POLLIN, *until);
+  fd = still(c, fd);
   return fd < 0 ? EBADF : e;
 }
 
 // What the peer has sent as FPDUs and, because we asked, again. False: not all of it has come, and
 // `io` says what the call is to return. `fd` is -1 afterwards if the call slept and it is gone.
-bool UserStream::pass_over_repeated(int& fd, int flags, Patience& patience, bool has_part, Io& io) {
-  uint32_t& skip = r_.raw.skip;
+static bool pass_over_repeated(Connection& c, int& fd, int flags, Patience& patience, bool has_part,
+                               Io& io) {
+  uint32_t& skip = c.r.raw.skip;
   while (skip > 0) {
-    if (const uint32_t n = std::min(skip, inbox_.left); n > 0) {
-      inbox_.beg += n;
-      inbox_.left -= n;
+    if (const uint32_t n = std::min(skip, c.inbox.left); n > 0) {
+      c.inbox.beg += n;
+      c.inbox.left -= n;
       skip -= n;
       continue;
     }
-    if (const int e = await_again(fd, flags, patience, has_part); e != 0) {
+    if (const int e = await_again(c, fd, flags, patience, has_part); e != 0) {
       io = Io::fail(e);
       return false;
     }
@@ -90,8 +97,8 @@ bool UserStream::pass_over_repeated(int& fd, int flags, Patience& patience, bool
     uint8_t waste[4096];
     ssize_t n = 1;
     if ((flags & MSG_DONTWAIT) == 0) {
-      n = sleep_in(rx_.is_asleep, [&] { return base::sys.recv(fd, waste, 1, MSG_PEEK); });
-      fd = still(fd);
+      n = sleep_in(c.rx.is_asleep, [&] { return base::sys.recv(fd, waste, 1, MSG_PEEK); });
+      fd = still(c, fd);
     }
     if (n > 0) n = base::sys.recv(fd, waste, std::min<size_t>(skip, sizeof waste), MSG_DONTWAIT);
     if (n <= 0) {
@@ -103,93 +110,93 @@ bool UserStream::pass_over_repeated(int& fd, int flags, Patience& patience, bool
   return true;
 }
 
-bool UserStream::pass_over_what_is_there(int fd, Io& io) {
+bool pass_over_what_is_there(Connection& c, int fd, Io& io) {
   Patience none(fd);
-  return pass_over_repeated(fd, MSG_DONTWAIT, none, false, io);
+  return pass_over_repeated(c, fd, MSG_DONTWAIT, none, false, io);
 }
 
 // The kernel had no more for a call that has `got` bytes, but `io`.
-Io UserStream::end_turned(size_t got, Io io) {
-  if (got == 0) return io.is_ok() ? end_of_stream() : io;
-  if (!io.is_ok()) keep_error(io.error);
+static Io end_turned(Connection& c, size_t got, Io io) {
+  if (got == 0) return io.is_ok() ? end_of_stream(c) : io;
+  if (!io.is_ok()) keep_error(c, io.error);
   return Io::ok(static_cast<ssize_t>(got));
 }
 
 // `got` bytes of the call have been delivered before.
-Io UserStream::recv_turned(int fd, IoCursor& to, int flags, size_t got, Patience& patience) {
+Io recv_turned(Connection& c, int fd, IoCursor& to, int flags, size_t got, Patience& patience) {
   const bool is_truncating = (flags & MSG_TRUNC) != 0;
-  got += deliver_ready(to, is_truncating);
+  got += deliver_ready(c, to, is_truncating);
   if (to.left() == 0) return Io::ok(static_cast<ssize_t>(got));
   const bool may_wait = got == 0 || (flags & MSG_WAITALL) != 0;
   if (!may_wait) flags |= MSG_DONTWAIT;
   Io io{};
-  if (!pass_over_repeated(fd, flags, patience, got > 0, io)) return end_turned(got, io);
-  if (const size_t n = std::min<size_t>(to.left(), inbox_.left); n > 0) {
-    is_truncating ? to.skip(n) : to.put(inbox_.front(arena_).data(), n);
+  if (!pass_over_repeated(c, fd, flags, patience, got > 0, io)) return end_turned(c, got, io);
+  if (const size_t n = std::min<size_t>(to.left(), c.inbox.left); n > 0) {
+    is_truncating ? to.skip(n) : to.put(c.inbox.front(c.arena).data(), n);
     got += n;
-    r_.received.bytes.add(n);
-    inbox_.beg += static_cast<uint32_t>(n);
-    inbox_.left -= static_cast<uint32_t>(n);
+    c.r.received.bytes.add(n);
+    c.inbox.beg += static_cast<uint32_t>(n);
+    c.inbox.left -= static_cast<uint32_t>(n);
     if ((flags & MSG_WAITALL) == 0) flags |= MSG_DONTWAIT;
   }
   {
-    Hold hold(*this, tx_.lease);
+    Hold hold(c, c.tx.lease);
     // An error that was kept is the kernel's no more, so this has to tell it.
-    const bool has_said_all = hold.try_take() && rx_.error == 0 && tx_.error == 0;
-    if (has_said_all && become_plain(fd) && got == 0)
+    const bool has_said_all = hold.try_take() && c.rx.error == 0 && c.tx.error == 0;
+    if (has_said_all && become_plain(c, fd) && got == 0)
       return Io::fail(is_at_unseen_urgent_byte(fd, flags) ? EAGAIN : EPROTOTYPE);
   }
   if (to.left() == 0) return Io::ok(static_cast<ssize_t>(got));
-  if (const int e = await_again(fd, flags, patience, got > 0); e != 0)
+  if (const int e = await_again(c, fd, flags, patience, got > 0); e != 0)
     return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(e);
   std::array<iovec, kMostSlices> parts;
   size_t size = to.left();
   msghdr m{};
   m.msg_iov = parts.data();
   m.msg_iovlen = IoCursor(to).slice(parts, size);
-  const ssize_t n = sleep_in(rx_.is_asleep, [&] { return base::sys.recvmsg(fd, &m, flags); });
-  if (n <= 0) return end_turned(got, n < 0 ? Io::fail(errno) : Io::ok(0));
-  r_.received.bytes.add(static_cast<size_t>(n));
+  const ssize_t n = sleep_in(c.rx.is_asleep, [&] { return base::sys.recvmsg(fd, &m, flags); });
+  if (n <= 0) return end_turned(c, got, n < 0 ? Io::fail(errno) : Io::ok(0));
+  c.r.received.bytes.add(static_cast<size_t>(n));
   return Io::ok(static_cast<ssize_t>(got) + n);
 }
 
-Io UserStream::peek_turned(int fd, std::span<const iovec> to, int flags) {
+Io peek_turned(Connection& c, int fd, std::span<const iovec> to, int flags) {
   IoCursor cursor(to);
   const bool is_truncating = (flags & MSG_TRUNC) != 0;
-  size_t seen = show(inbox_.ready, cursor, is_truncating);
+  size_t seen = show(c, c.inbox.ready, cursor, is_truncating);
   Io io{};
   if (seen > 0) flags |= MSG_DONTWAIT;
   Patience patience(fd);
-  if (!pass_over_repeated(fd, flags, patience, false, io)) return end_turned(seen, io);
-  if (const size_t n = std::min<size_t>(cursor.left(), inbox_.left); n > 0) {
-    is_truncating ? cursor.skip(n) : cursor.put(inbox_.front(arena_).data(), n);
+  if (!pass_over_repeated(c, fd, flags, patience, false, io)) return end_turned(c, seen, io);
+  if (const size_t n = std::min<size_t>(cursor.left(), c.inbox.left); n > 0) {
+    is_truncating ? cursor.skip(n) : cursor.put(c.inbox.front(c.arena).data(), n);
     seen += n;
   }
   if (cursor.left() == 0) return Io::ok(static_cast<ssize_t>(seen));
   if (seen > 0) flags |= MSG_DONTWAIT;
-  if (const int e = await_again(fd, flags, patience, false); e != 0) return Io::fail(e);
+  if (const int e = await_again(c, fd, flags, patience, false); e != 0) return Io::fail(e);
   std::array<iovec, kMostSlices> parts;
   size_t size = cursor.left();
   msghdr m{};
   m.msg_iov = parts.data();
   m.msg_iovlen = cursor.slice(parts, size);
-  const ssize_t n = sleep_in(rx_.is_asleep, [&] { return base::sys.recvmsg(fd, &m, flags); });
-  if (n <= 0) return end_turned(seen, n < 0 ? Io::fail(errno) : Io::ok(0));
+  const ssize_t n = sleep_in(c.rx.is_asleep, [&] { return base::sys.recvmsg(fd, &m, flags); });
+  if (n <= 0) return end_turned(c, seen, n < 0 ? Io::fail(errno) : Io::ok(0));
   return Io::ok(static_cast<ssize_t>(seen) + n);
 }
 
-Io UserStream::readable_turned(int fd) {
+Io readable_turned(Connection& c, int fd) {
   Io io{};
-  const size_t beside = inbox_.ready.size();
-  if (!pass_over_what_is_there(fd, io)) return Io::ok(static_cast<ssize_t>(beside));
-  return Io::ok(static_cast<ssize_t>(beside + inbox_.left + bytes_queued(fd)));
+  const size_t beside = c.inbox.ready.size();
+  if (!pass_over_what_is_there(c, fd, io)) return Io::ok(static_cast<ssize_t>(beside));
+  return Io::ok(static_cast<ssize_t>(beside + c.inbox.left + bytes_queued(fd)));
 }
 
-bool UserStream::is_recv_ready_turned(int fd) {
+bool is_recv_ready_turned(Connection& c, int fd) {
   Io io{};
-  if (!inbox_.ready.is_empty()) return true;
-  if (!pass_over_what_is_there(fd, io)) return io.error != EAGAIN;
-  return inbox_.left > 0 || is_ready_now(fd, POLLIN);
+  if (!c.inbox.ready.is_empty()) return true;
+  if (!pass_over_what_is_there(c, fd, io)) return io.error != EAGAIN;
+  return c.inbox.left > 0 || is_ready_now(fd, POLLIN);
 }
 
 }  // namespace ddpsock::engine

@@ -2,6 +2,8 @@
 // Sending. A byte counted as sent lies in a complete FPDU inside the kernel (doc/design.md decision
 // 3, I4), so an FPDU is handed over only when the kernel is sure to take it whole; what it is sure
 // to take is kept as a credit and asked for again (SO_MEMINFO) only when that runs out.
+#include "engine/user/tx.h"
+
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -13,11 +15,20 @@
 
 #include "base/keep_errno.h"
 #include "base/sys.h"
+#include "engine/user/descriptor.h"
+#include "engine/user/failure.h"
 #include "engine/user/hold.h"
+#include "engine/user/identity.h"
+#include "engine/user/io_cursor.h"
 #include "engine/user/kernel_socket.h"
+#include "engine/user/lanes.h"
+#include "engine/user/memory.h"
+#include "engine/user/memory_tx.h"
+#include "engine/user/one_sided.h"
 #include "engine/user/sender.h"
 #include "engine/user/sleep.h"
-#include "engine/user/user_stream.h"
+#include "engine/user/start.h"
+#include "engine/user/turning.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -76,12 +87,12 @@ ssize_t beyond_unsent_limit(int fd, Send send) {
 
 }  // namespace
 
-UserStream::Sender::Sender(UserStream& stream, int fd, std::span<const iovec> from, int flags)
-    : s_(stream), tx_(stream.tx_), fd_(stream, fd), from_(from), flags_(flags & ~MSG_DONTWAIT) {
+Sender::Sender(Connection& c, int fd, std::span<const iovec> from, int flags)
+    : c_(c), tx_(c.tx), fd_(c, fd), from_(from), flags_(flags & ~MSG_DONTWAIT) {
   may_wait_ = (flags & MSG_DONTWAIT) == 0;
 }
 
-Io UserStream::Sender::run() {
+Io Sender::run() {
   while (from_.left() > 0 && error_ == 0) {
     const size_t allowed = allowance(from_.left());
     if (allowed == 0) {
@@ -89,23 +100,23 @@ Io UserStream::Sender::run() {
         error_ = EAGAIN;
         break;
       }
-      error_ = s_.await_room(fd_, deadline_, sent_ > 0);
+      error_ = await_room(c_, fd_, deadline_, sent_ > 0);
     } else {
       send_burst(allowed);
     }
   }
-  return s_.sent_or_error(sent_, error_);
+  return sent_or_error(c_, sent_, error_);
 }
 
 // A reset that a call met behind bytes that count is for the next one: the kernel says it once.
-Io UserStream::sent_or_error(size_t sent, int error) {
+Io sent_or_error(Connection& c, size_t sent, int error) {
   if (sent == 0 && error != 0) return Io::fail(error);
-  if (error == ECONNRESET || error == ETIMEDOUT) tx_.error = error;
+  if (error == ECONNRESET || error == ETIMEDOUT) c.tx.error = error;
   return Io::ok(static_cast<ssize_t>(sent));
 }
 
 // Bytes of FPDUs that the kernel is sure to take now; 0 after the kernel itself refused.
-size_t UserStream::Sender::allowance(size_t bytes) {
+size_t Sender::allowance(size_t bytes) {
   const size_t wanted = std::min(bytes, kBurst) + kChunkHeader + kMaxTrailer;
   if (tx_.credit >= charge_for(wanted, tx_.peer_window)) return kBurst * 2;
   const SendMemory memory = send_memory(fd_);
@@ -123,23 +134,23 @@ size_t UserStream::Sender::allowance(size_t bytes) {
   return std::max<size_t>({by_credit, memory.limit / 4, kMinAllowance});
 }
 
-void UserStream::Sender::spend(size_t bytes) {
+void Sender::spend(size_t bytes) {
   const uint64_t charge = charge_for(bytes, tx_.peer_window);
   tx_.credit = tx_.credit > charge ? static_cast<uint32_t>(tx_.credit - charge) : 0;
 }
 
 // Equal chunks, rounded up to the CRC's stride: a short last one would cost as much as a long one.
-uint32_t UserStream::Sender::next_payload(size_t left, size_t allowed) const {
+uint32_t Sender::next_payload(size_t left, size_t allowed) const {
   const size_t overhead = kChunkHeader + kMaxTrailer;
   const size_t fits = allowed > overhead ? allowed - overhead : 1;
-  const size_t most = std::min<size_t>(s_.r_.max_payload.load(std::memory_order_relaxed), fits);
+  const size_t most = std::min<size_t>(c_.r.max_payload.load(std::memory_order_relaxed), fits);
   if (left <= most) return static_cast<uint32_t>(left);
   const size_t chunks = (left + most - 1) / most;
   const size_t even = ((left + chunks - 1) / chunks + 63) & ~size_t{63};
   return static_cast<uint32_t>(std::min(even, most));
 }
 
-void UserStream::Sender::send_burst(size_t allowed) {
+void Sender::send_burst(size_t allowed) {
   const size_t left = from_.left();
   const uint32_t payload = next_payload(std::min(left, kBurst), allowed);
   if (payload <= kStackMax) {
@@ -155,10 +166,10 @@ void UserStream::Sender::send_burst(size_t allowed) {
 
 // Not in a blocking send: that would begin an FPDU in the room that is left and sleep in the middle
 // of it, where a signal or a timeout cuts it.
-int UserStream::await_room(Descriptor& fd, std::optional<Time>& deadline, bool has_sent) {
+int await_room(Connection& c, Descriptor& fd, std::optional<Time>& deadline, bool has_sent) {
   if (!deadline) deadline = deadline_of(fd, SO_SNDTIMEO);
   // Nothing is begun: who dies here, or jumps away, leaves all as it should be.
-  const int e = sleep_until_ready(tx_.is_asleep, fd, POLLOUT, *deadline);
+  const int e = sleep_until_ready(c.tx.is_asleep, fd, POLLOUT, *deadline);
   if (fd.is_copy()) [[unlikely]]
     return EINTR;
   fd.note_sleep();
@@ -169,12 +180,12 @@ int UserStream::await_room(Descriptor& fd, std::optional<Time>& deadline, bool h
 
 // `bytes` of stream as chunks in one buffer, in one call; the first of them only where there is no
 // block. REQUIRES: bytes <= kContiguousMax.
-void UserStream::Sender::send_contiguous(size_t bytes) {
+void Sender::send_contiguous(size_t bytes) {
   uint8_t small[kChunkHeader + kStackMax + kMaxTrailer];
   LentBlock lent;
   uint8_t* buffer = small;
-  if (bytes > std::min(kStackMax, s_.r_.max_payload.load(std::memory_order_relaxed))) {
-    if (uint8_t* block = lent.take(s_.arena_); block != nullptr) {
+  if (bytes > std::min(kStackMax, c_.r.max_payload.load(std::memory_order_relaxed))) {
+    if (uint8_t* block = lent.take(c_.arena); block != nullptr) {
       buffer = away_from(from_.front(), block);
     } else {
       bytes = std::min(next_payload(bytes, kBurst), kStackMax);
@@ -201,22 +212,21 @@ void UserStream::Sender::send_contiguous(size_t bytes) {
     on_cut({&whole, 1}, static_cast<size_t>(n));
     return;
   }
-  s_.count_sent(msn - tx_.msn, bytes);
-  s_.r_.sent.bytes_copied.add(bytes);
+  c_.count_sent(msn - tx_.msn, bytes);
+  c_.r.sent.bytes_copied.add(bytes);
   from_ = ahead;
   sent_ += bytes;
   tx_.msn = msn;
 }
 
 // One chunk, its payload taken from `from`; returns the byte after it.
-uint8_t* UserStream::Sender::write_chunk(uint8_t* p, uint32_t payload, uint32_t msn,
-                                         IoCursor& from) {
+uint8_t* Sender::write_chunk(uint8_t* p, uint32_t payload, uint32_t msn, IoCursor& from) {
   uint8_t* const chunk = p;
   p = write_chunk_header(p, payload, msn);
-  if (!s_.r_.has_crc || payload < kFusedMin) {
+  if (!c_.r.has_crc || payload < kFusedMin) {
     from.get(p, payload);
     mpa::finish_fpdu({chunk, chunk_size(payload)},
-                     static_cast<uint16_t>(DDP_UNTAGGED_HEADER_SIZE + payload), s_.r_.has_crc);
+                     static_cast<uint16_t>(DDP_UNTAGGED_HEADER_SIZE + payload), c_.r.has_crc);
     return chunk + chunk_size(payload);
   }
   uint32_t crc = base::crc32c({chunk, kChunkHeader});
@@ -225,7 +235,7 @@ uint8_t* UserStream::Sender::write_chunk(uint8_t* p, uint32_t payload, uint32_t 
 }
 
 // A burst of large chunks, in as many blocks as it takes; with fewer to be had it is shorter.
-void UserStream::Sender::send_blocks(size_t allowed) {
+void Sender::send_blocks(size_t allowed) {
   std::array<LentBlock, kMaxBlocks> blocks;
   std::array<iovec, kMaxBlocks> list;
   size_t used = 0, total = 0, payload_total = 0;
@@ -237,7 +247,7 @@ void UserStream::Sender::send_blocks(size_t allowed) {
     const uint32_t payload = next_payload(std::min(ahead.left(), kBurst - payload_total), room);
     if (total > 0 && chunk_size(payload) > room) break;
     if (p == nullptr || static_cast<size_t>(end - p) < chunk_size(payload)) {
-      uint8_t* block = used < list.size() ? blocks[used].take(s_.arena_) : nullptr;
+      uint8_t* block = used < list.size() ? blocks[used].take(c_.arena) : nullptr;
       if (block == nullptr) break;
       p = away_from(ahead.front(), block);
       end = block + Arena::kBlockSize;
@@ -266,8 +276,8 @@ void UserStream::Sender::send_blocks(size_t allowed) {
     on_cut({list.data(), used}, static_cast<size_t>(n));
     return;
   }
-  s_.count_sent(msn - tx_.msn, payload_total);
-  s_.r_.sent.bytes_copied.add(payload_total);
+  c_.count_sent(msn - tx_.msn, payload_total);
+  c_.r.sent.bytes_copied.add(payload_total);
   from_ = ahead;
   sent_ += payload_total;
   tx_.msn = msn;
@@ -275,7 +285,7 @@ void UserStream::Sender::send_blocks(size_t allowed) {
 
 // The credit was wrong about the kernel's memory: look again. A kernel that calls the socket
 // writable and refuses all the same leaves a blocking call nothing to wait for but the clock.
-void UserStream::Sender::on_refusal() {
+void Sender::on_refusal() {
   tx_.credit = 0;
   error_ = errno;
   if (error_ != EAGAIN || !may_wait_ || is_nonblocking(fd_)) return;
@@ -289,7 +299,7 @@ void UserStream::Sender::on_refusal() {
 // The kernel took `taken` bytes of a burst and stopped inside a chunk, against all accounts. The
 // chunks before it are sent; that one's bytes are promised by its header, so it counts as sent and
 // its rest is kept.
-void UserStream::Sender::on_cut(std::span<iovec> list, size_t taken) {
+void Sender::on_cut(std::span<iovec> list, size_t taken) {
   tx_.credit = 0;
   size_t at = 0;  // where the current chunk begins in the burst
   size_t payload_total = 0;
@@ -310,7 +320,7 @@ void UserStream::Sender::on_cut(std::span<iovec> list, size_t taken) {
   from_.skip(payload_total);
   sent_ += payload_total;
   tx_.msn += chunks;
-  s_.count_sent(chunks, payload_total);
+  c_.count_sent(chunks, payload_total);
   if (at > taken) {
     IoCursor rest(list);
     rest.skip(taken);
@@ -318,94 +328,95 @@ void UserStream::Sender::on_cut(std::span<iovec> list, size_t taken) {
   }
 }
 
-void UserStream::Sender::keep_tail(IoCursor bytes, size_t size) {
-  int e = s_.keep_tail(fd_, bytes, size);
-  if (e == 0) e = s_.flush_tail(fd_, true);
+void Sender::keep_tail(IoCursor bytes, size_t size) {
+  int e = engine::keep_tail(c_, fd_, bytes, size);
+  if (e == 0) e = flush_tail(c_, fd_, true);
   if (e != 0) error_ = e;
 }
 
-int UserStream::keep_tail(int fd, IoCursor bytes, size_t size) {
-  tx_.tail_block = arena_.allocate_block();
-  if (tx_.tail_block == Arena::kNoBlock) return fail_lost(fd, "no memory for the rest of an FPDU");
-  bytes.get(arena_.block_data(tx_.tail_block), size);
-  tx_.tail_beg = 0;
-  tx_.tail_end = static_cast<uint32_t>(size);
+int keep_tail(Connection& c, int fd, IoCursor bytes, size_t size) {
+  c.tx.tail_block = c.arena.allocate_block();
+  if (c.tx.tail_block == Arena::kNoBlock)
+    return fail_lost(c, fd, "no memory for the rest of an FPDU");
+  bytes.get(c.arena.block_data(c.tx.tail_block), size);
+  c.tx.tail_beg = 0;
+  c.tx.tail_end = static_cast<uint32_t>(size);
   return 0;
 }
 
 // Sends what the kernel cut off. Waits at most kTailPatience, whatever the socket's mode: nothing
 // may be sent before it, and a peer must not see half an FPDU if the program ends.
-int UserStream::flush_tail(int fd, bool may_wait) {
+int flush_tail(Connection& c, int fd, bool may_wait) {
   constexpr Duration kTailPatience = Duration::from_ms(2000);
   const Time deadline = base::now() + kTailPatience;
-  const uint8_t* data = arena_.block_data(tx_.tail_block);
+  const uint8_t* data = c.arena.block_data(c.tx.tail_block);
   const auto send_rest = [&] {
     return without_cancellation([&] {
-      return base::sys.send(fd, data + tx_.tail_beg, tx_.tail_end - tx_.tail_beg,
+      return base::sys.send(fd, data + c.tx.tail_beg, c.tx.tail_end - c.tx.tail_beg,
                             MSG_DONTWAIT | MSG_NOSIGNAL);
     });
   };
-  while (tx_.tail_beg < tx_.tail_end) {
+  while (c.tx.tail_beg < c.tx.tail_end) {
     ssize_t n = send_rest();
     if (n < 0 && errno == EAGAIN) n = beyond_unsent_limit(fd, send_rest);
     if (n > 0) {
-      tx_.tail_beg += static_cast<uint32_t>(n);
+      c.tx.tail_beg += static_cast<uint32_t>(n);
       continue;
     }
     if (n < 0 && errno != EAGAIN && errno != EINTR) break;
     if (!may_wait) return EAGAIN;
     const int waited = wait_ready(fd, POLLOUT, deadline);
-    fd = still(fd);
+    fd = still(c, fd);
     if (fd < 0) return EBADF;
     if (waited == EAGAIN) return EAGAIN;
   }
-  arena_.free_block(tx_.tail_block);
-  tx_.tail_block = Arena::kNoBlock;
+  c.arena.free_block(c.tx.tail_block);
+  c.tx.tail_block = Arena::kNoBlock;
   return 0;
 }
 
-Io UserStream::send_now(int fd, std::span<const iovec> from, int flags) {
+Io send_now(Connection& c, int fd, std::span<const iovec> from, int flags) {
   base::cancellation_point();
   const base::KeepErrno keep;
   constexpr int kKnown = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_EOR | MSG_CONFIRM;
   if ((flags & ~kKnown) != 0)
-    return Io::fail(decide_before_writing(fd) != 0 ? EPROTOTYPE : EOPNOTSUPP);
+    return Io::fail(decide_before_writing(c, fd) != 0 ? EPROTOTYPE : EOPNOTSUPP);
   // Nothing to send: not even a start-up frame goes out, but the socket's errors are told.
   if (IoCursor(from).left() == 0) {
-    if (is_state(StreamState::kPlain)) return Io::fail(EPROTOTYPE);
+    if (c.is_state(StreamState::kPlain)) return Io::fail(EPROTOTYPE);
     return base::sys.send(fd, "", 0, flags) < 0 ? Io::fail(errno) : Io::ok(0);
   }
-  if (!tx_.is_started || !rx_.is_started) [[unlikely]] {
-    if (const int e = prepare_to_send(fd, flags); e != 0) return Io::fail(e);
+  if (!c.tx.is_started || !c.rx.is_started) [[unlikely]] {
+    if (const int e = prepare_to_send(c, fd, flags); e != 0) return Io::fail(e);
   }
-  if (r_.is_one_sided.load(std::memory_order_relaxed)) [[unlikely]]
-    return send_one_sided(fd, from, flags);
-  Hold hold(*this, tx_.lease);
+  if (c.r.is_one_sided.load(std::memory_order_relaxed)) [[unlikely]]
+    return send_one_sided(c, fd, from, flags);
+  Hold hold(c, c.tx.lease);
   if (const int e = hold.take(fd, Hold::kSend, flags); e != 0) return Io::fail(e);
-  if (tx_.error != 0) [[unlikely]]
-    return Io::fail(std::exchange(tx_.error, 0));
-  if (is_turned()) [[unlikely]]
-    return send_turned(fd, from, flags);
-  if (!tx_.is_started) {
-    if (const int e = start_sending(fd, flags); e != 0) return Io::fail(e);
+  if (c.tx.error != 0) [[unlikely]]
+    return Io::fail(std::exchange(c.tx.error, 0));
+  if (c.is_turned()) [[unlikely]]
+    return send_turned(c, fd, from, flags);
+  if (!c.tx.is_started) {
+    if (const int e = start_sending(c, fd, flags); e != 0) return Io::fail(e);
   }
-  if (tx_.tail_block != Arena::kNoBlock) {
-    if (const int e = flush_tail(fd, (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd)); e != 0)
+  if (c.tx.tail_block != Arena::kNoBlock) {
+    if (const int e = flush_tail(c, fd, (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd)); e != 0)
       return Io::fail(e);
   }
-  const Way way = r_.memory.sending.load(std::memory_order_relaxed);
+  const Way way = c.r.memory.sending.load(std::memory_order_relaxed);
   if (way == Way::kMemory) {
-    if (is_sending_beyond_reach()) return Io::fail(ECONNRESET);
-    return send_in_memory(fd, from, flags);
+    if (c.is_sending_beyond_reach()) return Io::fail(ECONNRESET);
+    return send_in_memory(c, fd, from, flags);
   }
-  if (way == Way::kWire && segment_.load(std::memory_order_relaxed) != nullptr)
-    return send_before_memory(fd, from, flags);
-  return Sender(*this, fd, from, flags).run();
+  if (way == Way::kWire && c.segment.load(std::memory_order_relaxed) != nullptr)
+    return send_before_memory(c, fd, from, flags);
+  return Sender(c, fd, from, flags).run();
 }
 
 // The kernel's own EPIPE and SIGPIPE. REQUIRES: the sending side has been shut down, or another
 // thread is about to: an octet that nobody counted must not slip out before.
-Io UserStream::broken_pipe(int fd, int flags) {
+Io broken_pipe(int fd, int flags) {
   base::sys.shutdown(fd, SHUT_WR);
   const ssize_t n = base::sys.send(fd, "", 1, flags);
   return Io::fail(n < 0 ? errno : EPIPE);

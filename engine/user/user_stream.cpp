@@ -2,154 +2,40 @@
 #include "engine/user/user_stream.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <new>
-#include <utility>
 
-#include "base/keep_errno.h"
 #include "base/process.h"
 #include "base/sys.h"
-#include "engine/user/hold.h"
-#include "engine/user/kernel_socket.h"
+#include "engine/user/closing.h"
+#include "engine/user/identity.h"
+#include "engine/user/memory.h"
+#include "engine/user/reading_habit.h"
 #include "engine/user/relatives/message_record.h"
 
 namespace ddpsock::engine {
-namespace {
-
-// Who is killed on the way leaks a block, but frees none that is another's by then. So does who
-// cannot map one, of those that follow it.
-void free_blocks(Arena& arena, Record& r) {
-  r.rx.inbox.clear(arena);
-  if (const uint32_t b = std::exchange(r.tx.tail_block, Arena::kNoBlock); b != Arena::kNoBlock)
-    arena.free_block(b);
-}
-
-}  // namespace
-
-Io UserStream::shutdown(int fd, int how) {
-  // What the kernel refuses has no effect.
-  if (how == SHUT_WR || how == SHUT_RDWR) {
-    // A peer that waits for our Reply gets it before the end.
-    if (decide_before_writing(fd) == 0 && r_.role == Role::kResponder && is_awaited() &&
-        !tx_.is_started)
-      await_start_frame(fd, false, kNever);
-    // The FIN falls between FPDUs: a send that is at work ends first. One that sleeps for want of
-    // room has not begun its FPDU, and is woken by this as TCP would.
-    Hold hold(*this, tx_.lease);
-    if (hold.take(fd, Hold::kSend, MSG_DONTWAIT) == 0) {
-      if (tx_.tail_block != Arena::kNoBlock) {
-        flush_tail(fd, true);
-        if ((fd = still(fd)) < 0) return Io::fail(EBADF);
-      }
-      // Who goes on reading says what it is: the peer may pass the connection on. Not a responder
-      // to one that has ended: nobody may be there to read it.
-      if (how == SHUT_WR && !tx_.is_started && is_state(StreamState::kStarting) &&
-          (r_.role == Role::kInitiator || !is_ready_now(fd, POLLRDHUP)))
-        send_start_frame(fd, MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (OneSided* q = queue_pair(); q != nullptr) q->flush();
-    }
-    note_end_in_memory();
-    if (r_.memory.sending == Way::kMemory) close_for_sending();
-    if (base::sys.shutdown(fd, how) != 0) return Io::fail(errno);
-    tx_.is_shut = true;
-    return Io::ok(0);
-  }
-  return base::sys.shutdown(fd, how) == 0 ? Io::ok(0) : Io::fail(errno);
-}
-
-Io UserStream::count_error(Counters& direction, Io io) {
-  const bool is_error =
-      io.error != 0 && io.error != EAGAIN && io.error != EINTR && io.error != EPROTOTYPE;
-  if (is_error) [[unlikely]]
-    direction.errors.add(1);
-  return io;
-}
-
-void UserStream::set_receive_low_water(int bytes) {
-  rx_.low_water = std::max(bytes, 1);
-}
-
-void UserStream::release(int fd) {
-  // What was closed unseen may be another's by now.
-  const bool needs_socket = tx_.tail_block != Arena::kNoBlock || segment_.load() != nullptr;
-  if (needs_socket && fd >= 0 && !is_my_cookie(fd)) fd = -1;
-  if (tx_.tail_block != Arena::kNoBlock) {
-    Hold hold(*this, tx_.lease);
-    if (hold.take(fd, Hold::kSend, MSG_DONTWAIT) == 0 && tx_.tail_block != Arena::kNoBlock)
-      flush_tail(fd, true);
-  }
-  if (fd >= 0 && arena_.may_be_shared(&r_)) take_unread_words_beside_relatives(fd);
-  const bool is_last = arena_.release_record(&r_);
-  if (is_last && fd >= 0) take_unread_words(fd);
-  drop_memory(fd, is_last);
-  if (!is_last) return;
-  r_.is_dying.store(true);
-  finish_release();
-}
-
-// What lies unread and is none of the stream's bytes (the peer's start-up frame, messages of the
-// way back to plain TCP) must not make the kernel reset a connection that the program has read to
-// the end. Whoever asks whether there is anything to receive takes such words first, and answers
-// them; what it says of the rest is of no interest here. REQUIRES: the record is not another's yet.
-void UserStream::take_unread_words(int fd) {
-  if (is_state(StreamState::kFailed) || is_in_memory()) return;
-  const bool is_unused = r_.role == Role::kInitiator && !tx_.is_started;
-  const base::KeepErrno keep;
-  if (!is_unused && bytes_queued(fd) > 0 && is_my_cookie(fd)) is_recv_ready(fd);
-}
-
-// Each relative may take the other for the one that stays, though it has ended or is about to. So
-// whoever leaves takes what lies there by then; one that is at work does it without our help.
-void UserStream::take_unread_words_beside_relatives(int fd) {
-  if (is_in_memory() || bytes_queued(fd) == 0) return;
-  {
-    Hold hold(*this, rx_.lease);
-    if (!hold.try_take()) return;
-  }
-  take_unread_words(fd);
-}
-
-// Frees the record once nobody is inside a call: close() may come while another thread sleeps in
-// recv(), and then that thread does this when it wakes.
-void UserStream::finish_release() {
-  if (!r_.is_dying.load()) return;
-  // A relative may have died in a call.
-  const auto is_mine = [](base::Lease& lease) {
-    const auto outcome = lease.try_take_over();
-    return outcome == base::Lease::Outcome::kAcquired ||
-           outcome == base::Lease::Outcome::kInherited;
-  };
-  if (!is_mine(rx_.lease)) return;
-  if (!is_mine(tx_.lease)) {
-    rx_.lease.release();
-    return;
-  }
-  free_blocks(arena_, r_);
-  arena_.finish_release(&r_);
-}
 
 StreamStatus UserStream::status() const {
-  const MemoryState memory = memory_state();
-  return {.state = r_.state.load(std::memory_order_acquire),
-          .role = r_.role,
-          .mpa_revision = r_.peer_revision,
-          .has_crc = r_.has_crc,
-          .is_peer_ddpsock = r_.is_peer_ddpsock,
-          .peer_features = r_.peer_features,
-          .max_payload = r_.max_payload,
-          .bytes_sent = r_.sent.bytes.value(),
-          .bytes_received = r_.received.bytes.value(),
-          .fpdus_sent = r_.sent.fpdus.value(),
-          .fpdus_received = r_.received.fpdus.value(),
-          .crcs_checked = r_.received.crcs_checked.value(),
-          .engine = memory == MemoryState::kJoined ? "shm" : "user",
-          .memory = memory_text(memory),
-          .failure = r_.has_failure.load(std::memory_order_acquire) ? r_.failure.data() : nullptr};
+  const MemoryState memory = engine::memory_state(c_);
+  return {
+      .state = c_.r.state.load(std::memory_order_acquire),
+      .role = c_.r.role,
+      .mpa_revision = c_.r.peer_revision,
+      .has_crc = c_.r.has_crc,
+      .is_peer_ddpsock = c_.r.is_peer_ddpsock,
+      .peer_features = c_.r.peer_features,
+      .max_payload = c_.r.max_payload,
+      .bytes_sent = c_.r.sent.bytes.value(),
+      .bytes_received = c_.r.received.bytes.value(),
+      .fpdus_sent = c_.r.sent.fpdus.value(),
+      .fpdus_received = c_.r.received.fpdus.value(),
+      .crcs_checked = c_.r.received.crcs_checked.value(),
+      .engine = memory == MemoryState::kJoined ? "shm" : "user",
+      .memory = memory_text(memory),
+      .failure = c_.r.has_failure.load(std::memory_order_acquire) ? c_.r.failure.data() : nullptr};
 }
 
 namespace {

@@ -26,6 +26,7 @@
 #include "engine/user/chunk.h"
 #include "engine/user/stream_testing.h"
 #include "engine/user/wire_testing.h"
+#include "rdmap/terminate.h"
 #include "stream/hello.h"
 
 namespace ddpsock::engine {

@@ -22,7 +22,7 @@
 namespace ddpsock::engine {
 
 // Set while the holder of a direction waits in the kernel, or may. Who wakes in one process and who
-// closes in another thread agree by the fence of UserStream::still(), who takes over from the dead
+// closes in another thread agree by the fence of still_named(), who takes over from the dead
 // by order alone: so that a call which did not sleep pays for no barrier.
 class SleepMark {
  public:
@@ -144,7 +144,7 @@ enum class Way : uint8_t { kWire, kMemory, kWireAgain };
 inline constexpr uint8_t kBellsToNotice = 2;
 
 // The part of a stream that lies in memory shared with the peer (engine/shm). The mapping itself is
-// each process's own (UserStream).
+// each process's own (Connection).
 struct Memory {
   std::atomic<MemoryState> state{MemoryState::kUnasked};
   // What is sent, under the send lease; what comes, under the receive lease.

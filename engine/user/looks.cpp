@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "engine/user/looks.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "base/keep_errno.h"
+#include "engine/user/hold.h"
+#include "engine/user/identity.h"
+#include "engine/user/io_cursor.h"
+#include "engine/user/kernel_socket.h"
+#include "engine/user/lanes.h"
+#include "engine/user/leaving.h"
+#include "engine/user/memory.h"
+#include "engine/user/memory_rx.h"
+#include "engine/user/one_sided_rx.h"
+#include "engine/user/patience.h"
+#include "engine/user/receiver.h"
+#include "engine/user/rx.h"
+#include "engine/user/scan.h"
+#include "engine/user/start.h"
+#include "engine/user/turning.h"
+
+namespace ddpsock::engine {
+
+static Io readable_on_wire(Connection& c, int fd);
+
+// Other bytes lie in front of FPDU `msn`.
+bool is_border(Connection& c, uint32_t msn) {
+  if (c.inbox.has_beyond() && msn == c.inbox.beyond_fpdu) return true;
+  const shm::Segment* segment = c.segment.load(std::memory_order_acquire);
+  return segment != nullptr && c.r.memory.receiving == Way::kWire && segment->has_moved() &&
+         msn == InLane(c)->first_fpdu_in_memory();
+}
+
+// Octets that stand for nothing would hide what lies behind them.
+static void prepare_look(Connection& c, int fd) {
+  if (c.is_beyond_next()) {
+    reach_beyond(c);
+    if (c.inbox.ready.is_empty()) take_octets_beyond(c, fd);
+  }
+  if (is_left_behind(c)) take_counted_octets(c, fd, 1, {});
+}
+
+// The peer has left the memory, and not all that lies there is read. REQUIRES: the receive lease.
+bool is_left_behind(Connection& c) {
+  if (c.r.memory.receiving != Way::kMemory || c.is_beyond_reach()) return false;
+  const InLane lane(c);
+  return lane->is_leaving() && lane->size() > 0;
+}
+
+// Of those that a poller may need one stays; the others are only in the way.
+uint64_t octets_before_wire(Connection& c) {
+  return c.inbox.has_beyond() ? c.inbox.beyond_octets : InLane(c)->octets_unread();
+}
+
+// Of what lies behind the last FPDU of a kind: how many bytes were shown or, without `to`, lie
+// there.
+size_t look_behind_border(Connection& c, IoCursor* to, bool is_truncating) {
+  const BlockChain& beyond = c.inbox.beyond;
+  if (c.inbox.has_beyond())
+    return to != nullptr ? show(c, beyond, *to, is_truncating) : beyond.size();
+  return to != nullptr ? look_into_memory(c, *to, is_truncating) : bytes_in_memory(c);
+}
+
+Io peek(Connection& c, int fd, std::span<const iovec> to, int flags) {
+  Scan scan(c, fd, IoCursor(to).left());
+  const bool is_nonblocking_call = (flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd);
+  const size_t wanted =
+      (flags & MSG_WAITALL) != 0 && !is_nonblocking_call ? IoCursor(to).left() : 1;
+  Patience patience(fd);
+  for (bool has_dropped = false;;) {
+    prepare_look(c, fd);
+    IoCursor cursor(to);
+    const Scan::Sight sight = scan.look(&cursor, (flags & MSG_TRUNC) != 0);
+    const Io seen = Io::ok(static_cast<ssize_t>(sight.payload));
+    if (sight.payload >= wanted) return seen;
+    if (sight.has_ended) return end_of_stream(c);
+    if (sight.error == EPROTO) {
+      // Let the receiver find out, say so to the peer and keep the reason.
+      uint8_t byte;
+      const iovec one{&byte, 1};
+      IoCursor into({&one, 1});
+      return Receiver(c, fd, into, MSG_DONTWAIT).run();
+    }
+    if (sight.error != 0) return Io::fail(sight.error);
+    if (sight.payload == 0 && sight.has_empty) {
+      // The kernel would not wait for more while those lie there.
+      if (has_dropped && (is_nonblocking_call || patience.is_over())) return Io::fail(EAGAIN);
+      const int e = scan.drop_empty();
+      if (e != 0) return e == EPROTOTYPE ? peek_turned(c, fd, to, flags) : Io::fail(e);
+      has_dropped = true;
+      continue;
+    }
+    size_t queued = sight.queued;
+    if (sight.payload == 0 && sight.has_partial) {
+      if (const int e = scan.swallow(); e != 0) return Io::fail(e);
+      queued = 0;
+    }
+    if (is_nonblocking_call) return Io::fail(EAGAIN);
+    if (sight.payload > 0 && sight.has_reached_border) {
+      // Nobody rings for what comes behind bytes in memory that are not read.
+      if (is_ready_now(fd, POLLRDHUP) || patience.is_over()) return seen;
+      if (!rest_between_looks(c, fd) || fd < 0) return seen;
+      continue;
+    }
+    const int e = scan.wait_for_more(queued, patience.deadline());
+    fd = still(c, fd);
+    if (e == ENODATA && sight.payload == 0) continue;
+    if (e != 0) return sight.payload > 0 ? seen : Io::fail(e);
+  }
+}
+
+Io readable(Connection& c, int fd) {
+  const base::KeepErrno keep;
+  Hold hold(c, c.rx.lease);
+  if (const int e = hold.take(fd, Hold::kReceive, MSG_DONTWAIT); e != 0) {
+    keep_error(c, e);  // that the last holder died is said once
+    return Io::ok(0);
+  }
+  if (!c.rx.is_started) {
+    const int e = start_receiving(c, fd, MSG_DONTWAIT);
+    if (e == EPROTOTYPE) return Io::fail(e);
+    if (e != 0) return Io::ok(0);
+  }
+  if (c.rx.is_drained) [[unlikely]]
+    return Io::ok(static_cast<ssize_t>(readable_one_sided(c, fd)));
+  if (c.is_turned()) [[unlikely]] {
+    if (c.is_state(StreamState::kPlain)) return Io::fail(EPROTOTYPE);
+    if (c.r.raw.is_rx_plain) return readable_turned(c, fd);
+  }
+  if (c.is_beyond_reach() && go_on_beyond_memory(c) != 0) return Io::ok(0);
+  if (is_next_in_memory(c, fd) && !is_left_behind(c))
+    return Io::ok(static_cast<ssize_t>(bytes_in_memory(c)));
+  prepare_look(c, fd);
+  return readable_on_wire(c, fd);
+}
+
+// A look copies all that lies there, so it is only for what has come since the last one.
+static Io readable_on_wire(Connection& c, int fd) {
+  if (c.rx.counted_queue != Rx::kUncounted && bytes_queued(fd) == c.rx.counted_queue)
+    return Io::ok(c.rx.counted_payload);
+  const uint32_t buffered = c.inbox.buffered();
+  for (size_t room = 0;;) {
+    Scan scan(c, fd, room);
+    const Scan::Sight sight = scan.look(nullptr);
+    if (room == 0 && sight.queued + buffered >= Arena::kBlockSize) {
+      room = bytes_queued(fd) + buffered;
+      continue;
+    }
+    if (sight.payload == 0 && sight.has_control && scan.drop_empty() == EPROTOTYPE)
+      return readable_turned(c, fd);
+    const bool is_plain_sight = sight.error == 0 && !sight.has_empty && !c.inbox.has_beyond() &&
+                                c.segment.load(std::memory_order_relaxed) == nullptr;
+    c.rx.counted_queue = is_plain_sight ? static_cast<uint32_t>(sight.queued) : Rx::kUncounted;
+    c.rx.counted_payload = static_cast<uint32_t>(sight.payload);
+    // A program that is told of nothing waits for an edge. Part of an FPDU must not be left where
+    // it may keep the kernel from taking the rest.
+    if (sight.payload == 0 && sight.has_partial && !sight.has_empty) scan.swallow();
+    return Io::ok(static_cast<ssize_t>(sight.payload));
+  }
+}
+
+bool is_recv_ready(Connection& c, int fd) {
+  const base::KeepErrno keep;
+  Hold hold(c, c.rx.lease);
+  if (const int e = hold.take(fd, Hold::kReceive, MSG_DONTWAIT); e != 0) {
+    keep_error(c, e);
+    return e == ECONNRESET;
+  }
+  if (c.rx.error != 0 || c.is_state(StreamState::kFailed)) return true;
+  if (!c.rx.is_started) {
+    const int e = start_receiving(c, fd, MSG_DONTWAIT);
+    if (e == EPROTOTYPE) return is_ready_now(fd, POLLIN);
+    if (e != 0) return e != EAGAIN;
+  }
+  if (c.rx.is_drained) [[unlikely]]
+    return is_recv_ready_one_sided(c, fd);
+  if (c.is_turned()) [[unlikely]] {
+    if (c.is_state(StreamState::kPlain)) return is_ready_now(fd, POLLIN);
+    if (c.r.raw.is_rx_plain) return is_recv_ready_turned(c, fd);
+  }
+  if (c.is_beyond_reach() && go_on_beyond_memory(c) != 0) return true;
+  if (is_next_in_memory(c, fd) && !is_left_behind(c)) return is_ready_in_memory(c, fd);
+  prepare_look(c, fd);
+  const auto wanted = static_cast<size_t>(c.rx.low_water);
+  Scan scan(c, fd, wanted);
+  Scan::Sight sight = scan.look_for(wanted);
+  if (sight.payload == 0 && sight.has_empty) {
+    if (const int e = scan.drop_empty(); e != 0) {
+      if (e == EPROTOTYPE) return is_recv_ready_turned(c, fd);
+      c.rx.error = e;
+      return true;
+    }
+    if (is_at_memory(c)) {
+      begin_receiving_in_memory(c);
+      return is_ready_in_memory(c, fd);
+    }
+    sight = scan.look_for(wanted);
+  }
+  if (sight.has_ended || sight.error != 0) return true;
+  if (sight.payload >= wanted) return true;
+  // What cannot grow any more need not reach the mark.
+  if (sight.payload > 0 && is_ready_now(fd, POLLRDHUP)) return true;
+  if (sight.payload == 0 && sight.has_partial && !sight.has_empty) scan.swallow();
+  return false;
+}
+
+}  // namespace ddpsock::engine

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// MSG_PEEK, FIONREAD and pollers: looks that take nothing (scan.h).
+#ifndef DDPSOCK_ENGINE_USER_LOOKS_H_
+#define DDPSOCK_ENGINE_USER_LOOKS_H_
+
+#include "engine/user/connection.h"
+#include "engine/user/io_cursor.h"
+
+namespace ddpsock::engine {
+
+// recv() with MSG_PEEK, where FPDUs come next. REQUIRES: the receive lease.
+Io peek(Connection& c, int fd, std::span<const iovec> to, int flags);
+// Stream::readable() and is_recv_ready().
+Io readable(Connection& c, int fd);
+bool is_recv_ready(Connection& c, int fd);
+
+// Other bytes lie in front of FPDU `msn`. All below: REQUIRES the receive lease.
+bool is_border(Connection& c, uint32_t msn);
+// The peer has left the memory, and not all that lies there is read.
+bool is_left_behind(Connection& c);
+// Of those that a poller may need one stays; the others are only in the way.
+uint64_t octets_before_wire(Connection& c);
+// Of what lies behind the last FPDU of a kind: how many bytes were shown or, without `to`, lie
+// there.
+size_t look_behind_border(Connection& c, IoCursor* to, bool is_truncating);
+
+}  // namespace ddpsock::engine
+
+#endif  // DDPSOCK_ENGINE_USER_LOOKS_H_

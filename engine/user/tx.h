@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Sending as FPDUs.
+#ifndef DDPSOCK_ENGINE_USER_TX_H_
+#define DDPSOCK_ENGINE_USER_TX_H_
+
+#include <optional>
+
+#include "engine/user/connection.h"
+#include "engine/user/descriptor.h"
+#include "engine/user/io_cursor.h"
+
+namespace ddpsock::engine {
+
+// Stream::send().
+Io send_now(Connection& c, int fd, std::span<const iovec> from, int flags);
+
+// All below: REQUIRES the send lease.
+
+// EPIPE, with SIGPIPE unless the call does not want it.
+Io broken_pipe(int fd, int flags);
+// For a call that ends with `error`, having sent so many bytes.
+Io sent_or_error(Connection& c, size_t sent, int error);
+// Hands over the rest of an FPDU that the kernel cut.
+int flush_tail(Connection& c, int fd, bool may_wait);
+// What the kernel has not taken of FPDUs that it has begun.
+int keep_tail(Connection& c, int fd, IoCursor bytes, size_t size);
+// The kernel refused and the call may wait, until `deadline`, which the first wait sets. 0: try
+// again.
+int await_room(Connection& c, Descriptor& fd, std::optional<Time>& deadline, bool has_sent);
+
+}  // namespace ddpsock::engine
+
+#endif  // DDPSOCK_ENGINE_USER_TX_H_
