@@ -539,18 +539,23 @@ TEST(MemoryStart, LeavingWhileAnotherThreadIsAboutToSendLosesNothing) {
   uint8_t byte;
   ASSERT_EQ(b.recv(&byte, 1, MSG_DONTWAIT).error, EAGAIN) << "looks into memory from now on";
   static Stream* leaver;
+  static bool has_left;
   leaver = a.s;
+  has_left = false;
   // The call has the lease, and learns just now that the peer has joined.
   static const auto real = base::sys.getsockopt;
   base::sys.getsockopt = [](int fd, int level, int name, void* value, socklen_t* size) {
     if (level == SOL_SOCKET && name == SO_LINGER) {
       base::sys.getsockopt = real;
       std::thread([fd] { leaver->leave_memory(fd); }).join();
+      has_left = true;
     }
     return ::getsockopt(fd, level, name, value, size);
   };
   EXPECT_EQ(a.send(pattern(200)).count, 200);
   base::sys.getsockopt = real;
+  ASSERT_TRUE(has_left) << "the call has not asked what it asks before it sends in memory";
+  EXPECT_STREQ(a.s->status().memory, memory_text(MemoryState::kLeft));
   EXPECT_EQ(b.recv(200, MSG_WAITALL), pattern(200));
   EXPECT_EQ(a.recv(100, MSG_WAITALL), pattern(100));
   for (int i = 0; i < 3; ++i) {

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "sleeper.h"
 #include "tcp.h"
 
 namespace ddpsock::shim_tests {
@@ -123,6 +124,26 @@ TEST_F(Connect, ShutdownGivesAPendingOneUp) {
     const Fd server = accept_one(elsewhere.fd.get());
     EXPECT_EQ(fcntl(client, F_SETFL, 0), 0);
     expect_alive(client, server.get());
+  }
+}
+
+// One thread waits for a connection, another gives it up: the reader is told what TCP tells.
+TEST_F(Connect, AReaderOfAPendingOneIsToldThatItIsGivenUp) {
+  listener_ = listen_loopback(0);
+  const std::vector<Fd> clients = fill_backlog();
+  for (int time = 0; time < 40; ++time) {
+    const Fd client = make_client_socket(SOCK_NONBLOCK);
+    expect_connect(client.get(), listener_.address, EINPROGRESS);
+    ASSERT_EQ(fcntl(client.get(), F_SETFL, 0), 0);
+    int error = 0;
+    {
+      const Sleeper reader([&] {
+        char byte;
+        error = recv(client.get(), &byte, 1, 0) < 0 ? errno : 0;
+      });
+      EXPECT_EQ(shutdown(client.get(), SHUT_RDWR), 0);
+    }
+    EXPECT_EQ(error, ECONNRESET) << strerror(error);
   }
 }
 

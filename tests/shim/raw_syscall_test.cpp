@@ -109,6 +109,25 @@ TEST_F(RawSyscall, ErrorsAreLibcs) {
   EXPECT_EQ(errno, EAGAIN);
 }
 
+[[gnu::noinline]] pid_t end_in_vfork_child() {
+  const pid_t child = vfork();
+  if (child == 0) syscall(SYS_exit_group, 3);
+  return child;
+}
+
+// The child's thread is its parent's, and whatever the child's last call has begun nobody ends.
+TEST_F(RawSyscall, AVforkChildThatEndsLeavesItsParentsThreadAsItWas) {
+  std::thread([] {}).join();  // no call of a process with a single thread looks at cancellation
+  const pid_t child = end_in_vfork_child();
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 3) << status;
+  int before = -1;
+  pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &before);
+  EXPECT_EQ(before, PTHREAD_CANCEL_ENABLE);
+  expect_alive(client_, server_);
+}
+
 Pair pair_by_raw_calls() {
   const Fd listener(static_cast<int>(syscall(SYS_socket, AF_INET, SOCK_STREAM, 0)));
   sockaddr_in address{};
