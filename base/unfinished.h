@@ -27,6 +27,7 @@ class Unfinished {
   Unfinished& operator=(const Unfinished&) = delete;
 
   static Unfinished* innermost_of_thread() { return innermost_unfinished; }
+  static Unfinished* const* place_of_innermost() { return &innermost_unfinished; }
   const Unfinished* outer() const { return outer_; }
   // REQUIRES: the innermost.
   void leave() {

@@ -90,6 +90,8 @@ def parse_line(line):
     params = []
     texts = found['params'].split(',')
     is_open = texts[-1].strip() == '...'
+    if texts == ['']:
+        texts = []
     for text in texts[:-1] if is_open else texts:
         param = PARAM.match(text.strip())
         if not param:

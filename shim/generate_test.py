@@ -47,6 +47,9 @@ class Parsing(unittest.TestCase):
             with self.subTest(line), self.assertRaisesRegex(generate.ListError, why):
                 generate.parse(line)
 
+    def test_no_parameters(self):
+        self.assertEqual(parse_one('int f() | own').params, [])
+
     def test_error_names_the_line(self):
         with self.assertRaisesRegex(generate.ListError, 'calls.list:3:'):
             generate.parse('# a comment\n\nnonsense\n')

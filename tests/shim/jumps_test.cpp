@@ -6,8 +6,10 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -58,6 +60,70 @@ class Jumps : public TcpTest {
   const int client_ = pair_.client.get(), server_ = pair_.server.get();
   struct sigaction before_{};
 };
+
+// Its memory is this process's, and so is whatever it leaves there.
+[[gnu::noinline]] void kill_vfork_child_in(ssize_t (*call)(int fd), int fd) {
+  static std::atomic<pid_t> child;
+  child = 0;
+  std::jthread killer([] {
+    while (child == 0) sched_yield();
+    const std::string path = "/proc/" + std::to_string(child) + "/stat";
+    for (char state = 0; state != 'S';) {
+      char text[256] = {};
+      const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+      if (read(file.get(), text, sizeof text - 1) > 0) state = strrchr(text, ')')[2];
+    }
+    EXPECT_EQ(kill(child, SIGKILL), 0);
+  });
+  const pid_t id = vfork();
+  if (id == 0) {
+    child = getpid();
+    call(fd);
+    _exit(1);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(id, &status, 0), id);
+  EXPECT_TRUE(WIFSIGNALED(status));
+}
+
+TEST_F(Jumps, AfterAVforkChildWasKilledInRecv) {
+  kill_vfork_child_in(
+      [](int fd) {
+        char byte;
+        return recv(fd, &byte, 1, 0);
+      },
+      server_);
+  expect_alive(client_, server_);
+  leave([&] {
+    char byte;
+    recv(server_, &byte, 1, 0);
+  });
+  expect_alive(client_, server_);
+  pair_.client.close();
+  expect_end_of_stream(server_);
+}
+
+TEST_F(Jumps, AfterAVforkChildWasKilledInSend) {
+  static const std::string bytes = pattern(50'000'000);
+  kill_vfork_child_in([](int fd) { return send(fd, bytes.data(), bytes.size(), 0); }, client_);
+  leave([&] {
+    char byte;
+    recv(client_, &byte, 1, 0);
+  });
+  // As much of it as there was room for, in order.
+  constexpr std::string_view kEnd = "the end of what was sent";
+  std::jthread writer([&] { send_all(client_, kEnd); });
+  std::string got;
+  while (!got.ends_with(kEnd)) {
+    char part[65536];
+    const ssize_t n = recv(server_, part, sizeof part, 0);
+    ASSERT_GT(n, 0);
+    got.append(part, size_t(n));
+  }
+  got.resize(got.size() - kEnd.size());
+  EXPECT_TRUE(is_same(got, std::string_view(bytes).substr(0, got.size())));
+  expect_alive(client_, server_);
+}
 
 TEST_F(Jumps, OutOfRecvAndTheNextCallReads) {
   for (int time = 0; time < 3; ++time) {
