@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "base/kernel_call.h"
+#include "base/process.h"
 #include "shim/inet_diag.h"
 #include "shim/registry.h"
 #include "shim/spare_descriptor.h"
@@ -139,13 +140,35 @@ Listening judge_listening(InetDiag& diag, const Address& server, Talk talk) {
   return entry->is_alone ? Listening::kRegistered : take_census(diag, server, talk);
 }
 
-bool is_process_dead(uint32_t pid) {
-  return base::kernel_call(SYS_kill, static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
+// By what it is called on this host; 0: nobody knows.
+uint32_t pid_namespace() {
+  static constinit std::atomic<uint64_t> known{0};  // below the generation of the process
+  const uint64_t generation = base::process_init() ? base::process_generation() : 0;
+  const uint64_t seen = known.load(std::memory_order_relaxed);
+  if (generation != 0 && seen >> 32 == generation) return static_cast<uint32_t>(seen);
+  struct stat st;
+  const auto name =
+      stat("/proc/self/ns/pid", &st) == 0 ? static_cast<uint32_t>(st.st_ino) : uint32_t{0};
+  known.store(generation << 32 | name, std::memory_order_relaxed);
+  return name;
+}
+
+// Carried where an unfinished entry has no address.
+void put_pid_namespace(Entry& entry, uint32_t name) {
+  std::memcpy(entry.remote.bytes.data(), &name, sizeof name);
+}
+
+// Of a process of another pid namespace nothing can be said.
+bool is_process_dead(const Entry& entry) {
+  uint32_t name;
+  std::memcpy(&name, entry.remote.bytes.data(), sizeof name);
+  if (name == 0 || name != pid_namespace()) return false;
+  return base::kernel_call(SYS_kill, static_cast<pid_t>(entry.pid), 0) != 0 && errno == ESRCH;
 }
 
 bool is_unfinished_for_good(const Entry& entry) {
   const uint32_t age = boot_seconds() - entry.made_at;
-  return age > kUnfinished || (age > kUnfinishedByDead && is_process_dead(entry.pid));
+  return age > kUnfinished || (age > kUnfinishedByDead && is_process_dead(entry));
 }
 
 struct CookieSearch {
@@ -176,6 +199,7 @@ Publication publish(int fd, Entry entry, Talk talk) {
   entry.key = key_of(fd, talk);
   entry.pid = static_cast<uint32_t>(getpid());
   entry.made_at = boot_seconds();
+  if (entry.kind == Kind::kConnection) put_pid_namespace(entry, pid_namespace());
   if (!owner || !is_valid(entry.key)) return Publication::kNoRegistry;
   auto registry = own_registry(*owner);
   if (!registry) return Publication::kNoRegistry;

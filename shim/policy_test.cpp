@@ -4,7 +4,10 @@
 #include "shim/policy.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <time.h>
 
+#include <cstring>
 #include <thread>
 
 #include "shim/inet_diag.h"
@@ -310,6 +313,22 @@ void crowd_out(const SocketKey& key, Entry entry) {
   }
 }
 
+// What a process that does not exist began a minute ago, in the pid namespace of that name.
+Entry unfinished_entry(uint32_t pid_namespace) {
+  timespec now;
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  Entry entry;
+  entry.pid = 0x7fff'fff0;  // beyond the kernel's largest
+  entry.made_at = static_cast<uint32_t>(now.tv_sec - 60);
+  std::memcpy(entry.remote.bytes.data(), &pid_namespace, sizeof pid_namespace);
+  return entry;
+}
+uint32_t own_pid_namespace() {
+  struct stat st{};
+  EXPECT_EQ(stat("/proc/self/ns/pid", &st), 0);
+  return static_cast<uint32_t>(st.st_ino);
+}
+
 // Starts with a file of its own, in which nothing of other tests is in the way.
 class FullRegistry : public ::testing::Test {
  protected:
@@ -335,11 +354,20 @@ TEST_F(FullRegistry, EntriesOfClosedConnectionsMakeRoom) {
 TEST_F(FullRegistry, UnfinishedEntriesGoWithTheirProcess) {
   Listener listener("127.0.0.1");
   Outgoing client;
-  Entry entry;
+  Entry entry = unfinished_entry(own_pid_namespace());
   entry.key.netns = netns_cookie(client.fd());
-  entry.pid = 0x7fff'fff0;  // beyond the kernel's largest
   crowd_out(key_of(client.fd()), entry);
   EXPECT_EQ(client.ask(listener.port()), Mode::kProved);
+}
+
+// Its numbers say nothing here: the process may live.
+TEST_F(FullRegistry, UnfinishedEntriesOfAnotherPidNamespaceStay) {
+  Listener listener("127.0.0.1");
+  Outgoing client;
+  Entry entry = unfinished_entry(own_pid_namespace() + 1);
+  entry.key.netns = netns_cookie(client.fd());
+  crowd_out(key_of(client.fd()), entry);
+  EXPECT_EQ(client.ask(listener.port()), Mode::kPlain);
 }
 
 TEST_F(FullRegistry, WhatCannotBeCheckedStaysAndTheVerdictIsPlain) {

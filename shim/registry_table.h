@@ -59,8 +59,9 @@ struct Entry {
   uint32_t pid = 0;           // who made it, in its own pid namespace
   uint32_t made_at = 0;       // seconds of CLOCK_BOOTTIME
   Escaped escaped;            // a listener's
-  // A connection's are unknown (port 0) until it is established; of one that offers memory `local`
-  // carries a descriptor's number instead (discovery.cpp).
+  // A connection's are unknown (port 0) until it is established. `remote` carries the name of the
+  // pid namespace instead, and of one that offers memory `local` a descriptor's number
+  // (discovery.cpp).
   Address local, remote;
 };
 
