@@ -2,6 +2,7 @@
 #include "shim/memory_watch.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -50,14 +51,16 @@ constexpr uint32_t hushed(uint32_t events) {
 
 alignas(WatchedSet) constinit std::array<WatchedSet, kMostSets> sets{};
 
-// Nobody tells us that a set was closed.
-bool is_epoll_set(int fd) {
+// Nobody tells us that a set was closed. Where there is no /proc, whatever is open may be one.
+bool may_be_epoll_set(int fd) {
   char path[32], name[32];
   snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
   const int saved_errno = errno;
   const ssize_t n = readlink(path, name, sizeof name);
+  const bool is_open = n > 0 || real.fcntl(fd, F_GETFD) >= 0;
   errno = saved_errno;
-  return n > 0 && std::string_view(name, static_cast<size_t>(n)) == "anon_inode:[eventpoll]";
+  return n > 0 ? std::string_view(name, static_cast<size_t>(n)) == "anon_inode:[eventpoll]"
+               : is_open;
 }
 
 bool is_all_in_memory(const engine::Glance& glance) {
@@ -156,7 +159,7 @@ WatchedSet* WatchedSet::claim(int set) {
     if (has_swept) return nullptr;
     for (const WatchedSet& s : sets)
       if (const int other = s.set_.load(std::memory_order_acquire) - 1;
-          other >= 0 && !is_epoll_set(other))
+          other >= 0 && !may_be_epoll_set(other))
         forget_set(other);
   }
 }
