@@ -475,6 +475,11 @@ uint32_t WatchedSet::without_bell(const epoll_event& event) {
   each([&](Watch& w, int fd) {
     if (w.data.load(std::memory_order_relaxed) != event.data.u64) return;
     is_watched = true;
+    constexpr uint32_t kReset = EPOLLERR | EPOLLHUP;
+    if ((left & kReset) != 0)
+      with_stream(fd, [&](engine::Stream& stream) {
+        if (stream.is_mere_end()) left &= ~kReset;
+      });
     if ((left & kEnded) != 0 && w.is_hushed.load(std::memory_order_relaxed)) {
       // With that it is readable too.
       const uint32_t wanted = w.events.load(std::memory_order_relaxed);

@@ -65,6 +65,7 @@ int withdraw_untrue(pollfd* fds, nfds_t count) {
     short untrue = 0;
     if (!is_report_true(fds[i].fd, is_readable(fds[i].revents))) untrue |= kReadable;
     if (is_writable(fds[i].revents) && !is_room_report_true(fds[i].fd)) untrue |= kWritable;
+    if ((fds[i].revents & kEnded) != 0 && is_mere_end(fds[i].fd)) untrue |= kEnded;
     fds[i].revents = static_cast<short>(fds[i].revents & ~untrue);
     if (fds[i].revents == 0) ++withdrawn;
   }

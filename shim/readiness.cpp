@@ -102,6 +102,13 @@ bool is_report_true(int fd, bool is_readable) {
   return stream.is_recv_ready(fd);
 }
 
+bool is_mere_end(int fd) {
+  if (!may_hear_bells(fd)) return false;
+  SocketUse use(fd);
+  return use && use.phase() == Phase::kStream && is_true_entry(use, fd) &&
+         use->stream.load(std::memory_order_acquire)->is_mere_end();
+}
+
 PollDeadline PollDeadline::after_ms(int timeout_ms, const sigset_t* mask) {
   PollDeadline deadline;
   deadline.mask_ = mask;

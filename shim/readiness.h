@@ -6,6 +6,9 @@
 //     the recv() that follows would block. A non-blocking program just gets EAGAIN;
 //   - nor is it called writable while the memory shared with the peer is as good as full, because
 //     the send() that follows would block;
+//   - the reset that follows a peer which was killed, with nothing unread but octets, is an end.
+//   (In
+//     sets of epoll that memory_watch.h serves.)
 //   - no stream is called readable for a bell that came after the bytes it was rung for were taken.
 //     (epoll: memory_watch.h. In sets that it does not serve a program just gets EAGAIN.)
 #ifndef DDPSOCK_SHIM_READINESS_H_
@@ -37,6 +40,10 @@ bool is_report_true(int fd, bool is_readable);
 bool may_be_full(int fd);
 // The kernel has reported `fd` writable, and nothing worse; false if that must be withdrawn.
 bool is_room_report_true(int fd);
+
+// The kernel has reported an error, or the end of both directions, of `fd`: true if that is a reset
+// which has destroyed nothing, and only an end to the program.
+bool is_mere_end(int fd);
 
 // Until when a poller waits, through as many kernel calls as it takes, and with which signals
 // blocked (nullptr: the thread's).

@@ -157,6 +157,10 @@ void fail_in_memory(Connection& c) {
   wake_peers_writer(c);
 }
 
+bool is_mere_end(const Connection& c) {
+  return !c.tx.is_shut && is_reset_in_vain(c, 0);
+}
+
 int judge_error(Connection& c, int error) {
   if (error != ECONNRESET || !is_reset_in_vain(c, 0)) return error;
   c.r.memory.ends_told = kBellsToNotice;

@@ -183,6 +183,39 @@ TEST_P(OfAProcess, AConversationEndsWithoutAReset) {
   }
 }
 
+// Also to who asks before it reads.
+TEST_P(OfAProcess, IsAnEndToPollers) {
+  for (int round = 0; round < 20 && !HasFailure(); ++round) {
+    SCOPED_TRACE(round);
+    const Listener listener = listen_loopback();
+    Doomed server(GetParam(), [&] {
+      const int fd = accept_one(listener.fd.get()).release();
+      for (int i = 0; i < 50; ++i) send_all(fd, recv_exactly(fd, 10));
+      send_all(fd, "last");
+    });
+    const Fd client = dial(listener.address);
+    for (int i = 0; i < 50; ++i) {
+      send_all(client.get(), "0123456789");
+      EXPECT_EQ(recv_exactly(client.get(), 10), "0123456789");
+    }
+    server.await();
+    const Fd set(epoll_create1(EPOLL_CLOEXEC));
+    epoll_event event{EPOLLIN | EPOLLRDHUP, {.fd = client.get()}};
+    ASSERT_EQ(epoll_ctl(set.get(), EPOLL_CTL_ADD, client.get(), &event), 0);
+    for (const bool has_read : {false, true}) {
+      pollfd one{client.get(), POLLIN | POLLRDHUP, 0};
+      EXPECT_EQ(poll(&one, 1, kSoon), 1);
+      EXPECT_EQ(one.revents, POLLIN | POLLRDHUP) << has_read;
+      EXPECT_EQ(epoll_wait(set.get(), &event, 1, kSoon), 1);
+      EXPECT_EQ(event.events, uint32_t{EPOLLIN | EPOLLRDHUP}) << has_read;
+      if (has_read) break;
+      EXPECT_EQ(recv_exactly(client.get(), 4), "last");
+    }
+    EXPECT_EQ(get_option(client.get(), SOL_SOCKET, SO_ERROR), 0);
+    expect_end_of_stream(client.get());
+  }
+}
+
 // As of a close: it was not delivered.
 TEST_P(OfAProcess, WhoHasNotReadAllLeavesAReset) {
   const Listener listener = listen_loopback();
