@@ -12,7 +12,6 @@
 #include "engine/user/hold.h"
 #include "engine/user/identity.h"
 #include "engine/user/kernel_socket.h"
-#include "engine/user/lanes.h"
 #include "engine/user/leaving.h"
 #include "engine/user/looks.h"
 #include "engine/user/memory.h"

@@ -11,7 +11,6 @@
 #include "engine/user/hold.h"
 #include "engine/user/identity.h"
 #include "engine/user/kernel_socket.h"
-#include "engine/user/lanes.h"
 #include "engine/user/leaving.h"
 #include "engine/user/raw.h"
 #include "engine/user/raw_message.h"

@@ -14,7 +14,6 @@
 #include "engine/user/failure.h"
 #include "engine/user/identity.h"
 #include "engine/user/kernel_socket.h"
-#include "engine/user/lanes.h"
 #include "engine/user/leaving.h"
 #include "engine/user/one_sided.h"
 

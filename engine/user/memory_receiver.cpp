@@ -17,7 +17,6 @@
 #include "engine/user/io_cursor.h"
 #include "engine/user/kernel_socket.h"
 #include "engine/user/leaving.h"
-#include "engine/user/looks.h"
 #include "engine/user/memory_rx.h"
 #include "engine/user/octets.h"
 #include "engine/user/reading_habit.h"

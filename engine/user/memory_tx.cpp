@@ -11,7 +11,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/cancellation.h"
 #include "base/keep_errno.h"
@@ -22,7 +21,6 @@
 #include "engine/user/descriptor.h"
 #include "engine/user/failure.h"
 #include "engine/user/hold.h"
-#include "engine/user/identity.h"
 #include "engine/user/io_cursor.h"
 #include "engine/user/kernel_socket.h"
 #include "engine/user/lanes.h"

@@ -19,7 +19,6 @@
 #include "engine/user/hold.h"
 #include "engine/user/io_cursor.h"
 #include "engine/user/kernel_socket.h"
-#include "engine/user/lanes.h"
 #include "engine/user/leaving.h"
 #include "engine/user/sender.h"
 #include "engine/user/start.h"

@@ -19,7 +19,6 @@
 #include "engine/user/io_cursor.h"
 #include "engine/user/kernel_socket.h"
 #include "engine/user/leaving.h"
-#include "engine/user/looks.h"
 #include "engine/user/one_sided.h"
 #include "engine/user/patience.h"
 #include "engine/user/rx.h"

@@ -57,8 +57,8 @@ Scan::Sight Scan::look_for(size_t wanted, IoCursor* to, bool is_truncating) {
   // What was sent in memory, and FPDUs behind it: between them lie octets.
   const bool is_before_wire = c_.is_beyond_next() || is_left_behind(c_);
   const Inbox& inbox = rx.inbox;
-  sight.payload =
-      to != nullptr ? engine::show(c_, inbox.ready, *to, is_truncating) : inbox.ready.size();
+  if (!inbox.ready.is_empty()) [[unlikely]]
+    sight.payload = to != nullptr ? show(c_, inbox.ready, *to, is_truncating) : inbox.ready.size();
   if (is_before_wire) sight.payload += look_behind_border(c_, to, is_truncating);
   if (data_ == nullptr) {
     sight.error = sight.payload > 0 ? 0 : ENOBUFS;
@@ -66,11 +66,14 @@ Scan::Sight Scan::look_for(size_t wanted, IoCursor* to, bool is_truncating) {
   }
   // The buffer's bytes, then the kernel's: one run of bytes in the borrowed memory.
   uint8_t* const data = data_;
-  sight.payload += take(inbox.front(c_.arena), to, is_truncating);
-  const Bytes unparsed = inbox.unparsed(c_.arena);
-  if (!unparsed.empty()) std::memcpy(data, unparsed.data(), unparsed.size());
-  const auto buffered = static_cast<uint32_t>(unparsed.size());
-  uint32_t end = buffered;
+  uint32_t end = 0;
+  if (inbox.block != Arena::kNoBlock) {
+    sight.payload += take(inbox.front(c_.arena), to, is_truncating);
+    const Bytes unparsed = inbox.unparsed(c_.arena);
+    end = static_cast<uint32_t>(unparsed.size());
+    std::memcpy(data, unparsed.data(), end);
+  }
+  const uint32_t buffered = end;
   const uint32_t kept = inbox.has_kept_byte ? 1 : 0;
   // The kept byte belongs to the FPDU in front: it is looked over.
   // A byte may come with every FPDU; one is in any that is whole.

@@ -21,7 +21,6 @@
 #include "engine/user/identity.h"
 #include "engine/user/io_cursor.h"
 #include "engine/user/kernel_socket.h"
-#include "engine/user/looks.h"
 #include "engine/user/memory.h"
 #include "engine/user/patience.h"
 #include "engine/user/sender.h"

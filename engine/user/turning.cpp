@@ -9,7 +9,6 @@
 
 #include <array>
 #include <optional>
-#include <utility>
 
 #include "base/sys.h"
 #include "engine/user/descriptor.h"

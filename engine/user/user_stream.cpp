@@ -19,7 +19,7 @@
 namespace ddpsock::engine {
 
 StreamStatus UserStream::status() const {
-  const MemoryState memory = engine::memory_state(c_);
+  const MemoryState memory = memory_state(c_);
   return {
       .state = c_.r.state.load(std::memory_order_acquire),
       .role = c_.r.role,
