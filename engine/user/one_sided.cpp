@@ -8,6 +8,7 @@
 #include <sched.h>
 
 #include <array>
+#include <utility>
 
 #include "base/keep_errno.h"
 #include "base/process.h"
@@ -84,7 +85,7 @@ const char* text_of_terminate(Bytes fpdu) {
 
 }  // namespace
 
-static Io send_piece(Connection& c, int number, IoCursor& left, int flags);
+static Io send_piece(Connection& c, int number, IoCursor& left, int flags, bool is_further);
 static void give_way(Connection& c);
 
 // In a forked child the parent's is none.
@@ -291,7 +292,7 @@ Io send_one_sided(Connection& c, int fd, std::span<const iovec> from, int flags)
   size_t sent = 0;
   for (;;) {
     const size_t before = left.left();
-    const Io io = send_piece(c, fd, left, flags);
+    const Io io = send_piece(c, fd, left, flags, sent > 0);
     sent += before - left.left();
     if (!io.is_ok() && sent == 0) return io;
     if (!io.is_ok() || left.left() == 0) return Io::ok(static_cast<ssize_t>(sent));
@@ -300,10 +301,11 @@ Io send_one_sided(Connection& c, int fd, std::span<const iovec> from, int flags)
 }
 
 // One piece, after what was posted before it.
-static Io send_piece(Connection& c, int number, IoCursor& left, int flags) {
+static Io send_piece(Connection& c, int number, IoCursor& left, int flags, bool is_further) {
   Descriptor fd(c, number);
   Hold hold(c, c.tx.lease);
   if (const int e = hold.take(fd, Hold::kSend, flags); e != 0) return Io::fail(e);
+  if (c.tx.error != 0) return Io::fail(std::exchange(c.tx.error, 0));
   if (c.is_state(StreamState::kFailed)) return broken_pipe(fd, flags);
   if (!c.tx.is_started) {
     if (const int e = start_sending(c, fd, flags); e != 0) return Io::fail(e);
@@ -323,7 +325,10 @@ static Io send_piece(Connection& c, int number, IoCursor& left, int flags) {
   IoCursor ahead = left;
   const size_t count = ahead.slice(list, size);
   const Io io = Sender(c, fd, std::span(list).first(count), flags).run();
-  if (!io.is_ok()) return io;
+  if (!io.is_ok()) {
+    if (is_further) keep_send_error(c, io.error);
+    return io;
+  }
   left.skip(static_cast<size_t>(io.count));
   return static_cast<size_t>(io.count) < size ? Io::fail(EAGAIN) : io;
 }

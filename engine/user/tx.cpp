@@ -51,9 +51,13 @@ ssize_t beyond_unsent_limit(int fd, Send send) {
 }  // namespace
 
 // A reset that a call met behind bytes that count is for the next one: the kernel says it once.
+void keep_send_error(Connection& c, int error) {
+  if (error == ECONNRESET || error == ETIMEDOUT) c.tx.error = error;
+}
+
 Io sent_or_error(Connection& c, size_t sent, int error) {
   if (sent == 0 && error != 0) return Io::fail(error);
-  if (error == ECONNRESET || error == ETIMEDOUT) c.tx.error = error;
+  keep_send_error(c, error);
   return Io::ok(static_cast<ssize_t>(sent));
 }
 

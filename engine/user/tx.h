@@ -20,6 +20,8 @@ Io send_now(Connection& c, int fd, std::span<const iovec> from, int flags);
 Io broken_pipe(int fd, int flags);
 // For a call that ends with `error`, having sent so many bytes.
 Io sent_or_error(Connection& c, size_t sent, int error);
+// What the kernel says once, for the next call to tell.
+void keep_send_error(Connection& c, int error);
 // Hands over the rest of an FPDU that the kernel cut.
 int flush_tail(Connection& c, int fd, bool may_wait);
 // What the kernel has not taken of FPDUs that it has begun.
