@@ -119,6 +119,17 @@ void leave_memory_for_program() {
   });
 }
 
+// The other threads of a process that executes a program end where they are, the library's own
+// among them. Who ends at work on a stream leaves a connection that fails.
+void await_calls_of_other_threads() {
+  if (is_vfork_child()) return;
+  visit_inherited_streams([](int fd) {
+    const SocketUse use(fd);
+    if (use && has_live_stream(use.phase()))
+      use->stream.load(std::memory_order_acquire)->await_calls();
+  });
+}
+
 // run(environment, child) is the real call, with one variable more; it leaves the pid of a new
 // process in `child`. `why` the program will be without the library, or null.
 template <typename Run>
@@ -137,6 +148,7 @@ int run_carrying(const ExecTarget& target, char* const* environment, const char*
       static_cast<char**>(alloca((count_entries(environment) + 2) * sizeof(char*)));
   extend_environment(extended, environment, entry.text());
   set_inheritable(handover.fd, true);
+  if (successor == Successor::kThisProcess) await_calls_of_other_threads();
   const int result = run(extended, child);
   const int saved_errno = errno;
   set_inheritable(handover.fd, false);
