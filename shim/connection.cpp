@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "base/keep_errno.h"
+#include "shim/libc_edge.h"
 #include "shim/log.h"
 #include "shim/real.h"
 
@@ -39,12 +40,6 @@ bool is_set(Setting setting) {
 // Early: programs such as nginx replace their environment.
 [[gnu::constructor]] void read_settings_at_start() {
   is_set(kRead);
-}
-
-int int_option(int fd, int level, int name, int otherwise) {
-  int value = otherwise;
-  socklen_t length = sizeof(value);
-  return real.getsockopt(fd, level, name, &value, &length) == 0 ? value : otherwise;
 }
 
 // SO_RCVLOWAT set before the connection counted the wire's bytes; from now on it counts payload.
@@ -128,14 +123,12 @@ const char* engine_asked_for(const Socket& socket) {
 }
 
 bool is_tcp_socket(int fd) {
-  const int saved_errno = errno;
-  const int protocol = int_option(fd, SOL_SOCKET, SO_PROTOCOL, -1);
-  errno = saved_errno;
-  return protocol == IPPROTO_TCP;
+  const base::KeepErrno keep;
+  return int_option(fd, SOL_SOCKET, SO_PROTOCOL) == IPPROTO_TCP;
 }
 
 bool open_stream(Socket& socket, int fd, engine::Role role, engine::Peer peer, Phase phase) {
-  const int saved_errno = errno;
+  const base::KeepErrno keep;
   const engine::StreamAttr attr{
       .role = role,
       .peer = peer,
@@ -151,12 +144,11 @@ bool open_stream(Socket& socket, int fd, engine::Role role, engine::Peer peer, P
     hand_over_low_water(socket, **stream, fd);
     socket.phase.store(phase, std::memory_order_release);
   }
-  errno = saved_errno;
   return stream.has_value();
 }
 
 int complete_connect(SocketUse& use, int fd, bool wait) {
-  const int saved_errno = errno;
+  const base::KeepErrno keep;
   Phase connecting = Phase::kConnecting;
   int error = 0;
   if (use->phase.compare_exchange_strong(connecting, Phase::kCompleting)) {
@@ -174,7 +166,6 @@ int complete_connect(SocketUse& use, int fd, bool wait) {
   } else if (connecting == Phase::kCompleting && !wait_for_completion(use)) {
     error = EAGAIN;
   }
-  errno = saved_errno;
   return error;
 }
 

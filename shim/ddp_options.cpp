@@ -10,6 +10,7 @@
 
 #include "ddpsock/ddpsock.h"
 #include "shim/connection.h"
+#include "shim/libc_edge.h"
 #include "shim/log.h"
 #include "shim/message_socket.h"
 #include "shim/real.h"
@@ -18,11 +19,6 @@ namespace ddpsock::shim {
 namespace {
 
 constexpr size_t kEngineNameBytes = sizeof(ddp_status::engine);
-
-int fail(int error) {
-  errno = error;
-  return -1;
-}
 
 int copy_out(const void* answer, size_t size, void* value, socklen_t* length) {
   const size_t room = std::min<size_t>(*length, size);
@@ -42,9 +38,7 @@ bool is_connected(int fd) {
 }
 
 bool is_listening(int fd) {
-  int value = 0;
-  socklen_t length = sizeof(value);
-  return real.getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &value, &length) == 0 && value != 0;
+  return int_option(fd, SOL_SOCKET, SO_ACCEPTCONN) != 0;
 }
 
 // The entry of `fd`, made if there is none.

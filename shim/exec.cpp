@@ -8,7 +8,6 @@
 // While a posix_spawn is at work the descriptor is inheritable; a fork and exec in another thread
 // then leaks it into a program that has no use for it.
 #include <alloca.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/keep_errno.h"
 #include "engine/stream.h"
 #include "shim/calls.h"
 #include "shim/exec_environment.h"
@@ -92,10 +92,8 @@ void visit_inherited_streams(Visit visit) {
 // Why the program will be without the library; null if it will have it. errno is kept.
 const char* why_without_library(const ExecTarget& target, char* const* environment) {
   if (!is_library_preloaded(environment)) return "LD_PRELOAD does not name libddpsock";
-  const int saved_errno = errno;
-  const char* why = why_not_preloaded(target);
-  errno = saved_errno;
-  return why;
+  const base::KeepErrno keep;
+  return why_not_preloaded(target);
 }
 
 // May the program find the streams? One that has not the library, for the reason `why`, gets plain
@@ -150,10 +148,9 @@ int run_carrying(const ExecTarget& target, char* const* environment, const char*
   set_inheritable(handover.fd, true);
   if (successor == Successor::kThisProcess) await_calls_of_other_threads();
   const int result = run(extended, child);
-  const int saved_errno = errno;
+  const base::KeepErrno keep;
   set_inheritable(handover.fd, false);
   engine.end_handover(handover, child);
-  errno = saved_errno;
   return result;
 }
 

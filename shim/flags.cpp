@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <sys/socket.h>
 
-#include "shim/real.h"
+#include "shim/libc_edge.h"
 
 namespace ddpsock::shim {
 namespace {
@@ -15,9 +15,7 @@ constexpr int kSendFlags = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE;
 // A program that turned it on waits for completions on the error queue, which a copying send never
 // makes. ENOBUFS is what the kernel says when it cannot pin memory: such programs then copy.
 bool wants_zerocopy_completions(int fd) {
-  int value = 0;
-  socklen_t length = sizeof(value);
-  return real.getsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &value, &length) == 0 && value != 0;
+  return int_option(fd, SOL_SOCKET, SO_ZEROCOPY) != 0;
 }
 
 }  // namespace

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "shim/handing_out.h"
 
-#include <errno.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <atomic>
 
+#include "base/keep_errno.h"
 #include "shim/connection.h"
 #include "shim/log.h"
 #include "shim/policy.h"
@@ -29,7 +29,7 @@ bool is_handed_out(const SocketUse& use, int fd) {
 
 bool begin_handing_out(int fd) {
   if (!is_ours(fd)) return false;
-  const int saved_errno = errno;
+  const base::KeepErrno keep;
   const SocketUse use(fd);
   const bool is_out = is_handed_out(use, fd);
   if (is_out && !use->is_required.load(std::memory_order_relaxed)) {
@@ -37,7 +37,6 @@ bool begin_handing_out(int fd) {
     log_connection("SCM_RIGHTS", fd, "stream", "",
                    "handed out: its listener's new clients are plain");
   }
-  errno = saved_errno;
   return is_out;
 }
 
@@ -55,12 +54,11 @@ void note_answers(bool are_in_time) {
 // The kernel also drops what lies unread: FPDUs, which nobody must take for the client's bytes.
 void reset_handed_out(int fd) {
   if (!is_ours(fd)) return;
-  const int saved_errno = errno;
+  const base::KeepErrno keep;
   const sockaddr nowhere{.sa_family = AF_UNSPEC, .sa_data = {}};
   const SocketUse use(fd);
   if (is_handed_out(use, fd) && real.connect(fd, &nowhere, sizeof nowhere) == 0)
     make_plain(*use, fd, "reset: its peer has kept it from being passed on");
-  errno = saved_errno;
 }
 
 }  // namespace ddpsock::shim

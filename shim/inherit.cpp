@@ -2,13 +2,13 @@
 // At library start, in a program that was executed while streams were open (exec.cpp): takes their
 // state over and enters the inherited sockets. In any other program this is one look at the
 // environment, and one at each of the first descriptors for listeners.
-#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <unistd.h>
 
 #include <cstdlib>
 
+#include "base/keep_errno.h"
 #include "shim/connection.h"
 #include "shim/exec_environment.h"
 #include "shim/listeners.h"
@@ -86,11 +86,10 @@ void take_over(int number) {
 
 // After the table of real functions is filled (real.cpp).
 [[gnu::constructor(102)]] void start() {
-  const int saved_errno = errno;
+  const base::KeepErrno keep;
   const char* value = secure_getenv(kHandoverVariable);
   if (const int number = value != nullptr ? parse_fd(value) : -1; number >= 0) take_over(number);
   enter_inherited_listeners();
-  errno = saved_errno;
 }
 
 }  // namespace

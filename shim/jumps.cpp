@@ -3,13 +3,13 @@
 // holds is given back first, where its frame is certainly left. A handler that jumps within itself,
 // on whatever stack, or to a coroutine with a stack of its own, ends no call. setcontext and
 // swapcontext are not looked at.
-#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 
 #include <cstdint>
 
+#include "base/keep_errno.h"
 #include "base/kernel_call.h"
 #include "base/unfinished.h"
 #include "shim/calls.h"
@@ -107,13 +107,12 @@ void leave_calls(const __jmp_buf_tag* target_frame) {
   base::Unfinished* call = base::Unfinished::innermost_of_thread();
   if (call == nullptr) [[likely]]
     return;
-  const int saved_errno = errno;
+  const base::KeepErrno keep;
   const uintptr_t target = stack_pointer_of(target_frame);
   while (call != nullptr && is_left(call, target)) {
     call->leave();
     call = base::Unfinished::innermost_of_thread();
   }
-  errno = saved_errno;
 }
 
 }  // namespace

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "shim/leaving.h"
 
-#include <errno.h>
-
 #include <algorithm>
 
+#include "base/keep_errno.h"
 #include "shim/connection.h"
 #include "shim/log.h"
 #include "shim/real.h"
@@ -71,9 +70,8 @@ Leaving::Leaving(const char* why, bool answers_itself, Duration patience)
       rounds_(answers_itself ? 0 : kRoundsForOwn) {}
 
 void Leaving::step(int fd) {
-  const int saved_errno = errno;
+  const base::KeepErrno keep;
   const PlainReturn now = step_of(fd, why_);
-  errno = saved_errno;
   if (now.state == State::kPlain) return;
   is_done_ = false;
   is_pending_ |= now.state == State::kPending;
@@ -83,12 +81,11 @@ void Leaving::step(int fd) {
 
 bool Leaving::next_round() {
   if (!is_pending_ || is_last_) return false;
-  const int saved_errno = errno;
+  const base::KeepErrno keep;
   if (rounds_++ < kRoundsForOwn) let_own_streams_answer();
   const Time start = base::now();
   const timespec length{.tv_sec = 0, .tv_nsec = pause_};
   real.ppoll(nullptr, 0, &length, nullptr);
-  errno = saved_errno;
   pause_ = std::min(2 * pause_, kLongestPause);
   const Time now = base::now();
   patience_.ns -= std::min(now - start, kLongestRound).ns;

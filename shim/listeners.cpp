@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "shim/listeners.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 
 #include <array>
 #include <cstring>
 
+#include "base/keep_errno.h"
 #include "shim/connection.h"
 #include "shim/fd_table.h"
+#include "shim/libc_edge.h"
 #include "shim/log.h"
 #include "shim/open_fds.h"
 #include "shim/passed_fds.h"
@@ -32,34 +33,27 @@ bool enter(int fd) {
 }  // namespace
 
 bool is_listening_tcp(int fd) {
-  const int saved_errno = errno;
-  int value = 0;
-  socklen_t length = sizeof(value);
-  const bool is_listening =
-      real.getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &value, &length) == 0 && value != 0;
-  errno = saved_errno;
-  return is_listening && is_tcp_socket(fd);
+  const base::KeepErrno keep;
+  return int_option(fd, SOL_SOCKET, SO_ACCEPTCONN) != 0 && is_tcp_socket(fd);
 }
 
 void enter_listener(int fd) {
   if (!is_listening_tcp(fd)) return;
-  const int saved_errno = errno;
+  const base::KeepErrno keep;
   if (enter(fd)) {
     const SocketUse use(fd);
     const Wish wish = use ? use->wish.load(std::memory_order_relaxed) : Wish::kOff;
     if (wish != Wish::kOff) register_listener(fd, wish, Opened::kElsewhere);
   }
-  errno = saved_errno;
 }
 
 void enter_inherited_listeners() {
   if (!is_policy_active()) return;
-  const int saved_errno = errno;
+  const base::KeepErrno keep;
   std::array<pollfd, kFirstInherited> looks;
   for (int fd = 0; fd < kFirstInherited; ++fd) looks[static_cast<size_t>(fd)] = {fd, 0, 0};
   // One call for all that are not open; where it fails, each is asked.
   real.poll(looks.data(), looks.size(), 0);
-  errno = saved_errno;
   for (const pollfd& look : looks)
     if ((look.revents & POLLNVAL) == 0 && is_listening_tcp(look.fd) &&
         is_listener_registered(look.fd))
@@ -67,7 +61,7 @@ void enter_inherited_listeners() {
 }
 
 void enter_received_listeners(const msghdr& message) {
-  const int saved_errno = errno;
+  const base::KeepErrno keep;
   visit_passed_fds(message, [](int fd) {
     drop_stale_fd(fd);
     set_origin(fd, Origin::kUnknown);
@@ -75,33 +69,29 @@ void enter_received_listeners(const msghdr& message) {
     enter(fd);
     note_returned_listener(fd, Escape::kInFlight);
   });
-  errno = saved_errno;
 }
 
 void LeavingListeners::note(int fd) {
-  const int saved_errno = errno;
+  const base::KeepErrno keep;
   if (is_listening_tcp(fd) && note_escaped_listener(fd, how_)) {
     if (count_ < kMost) fds_[count_++] = fd;
     log_connection(how_ == Escape::kGone ? "exec" : "SCM_RIGHTS", fd, "listener", "",
                    "leaves to where the library may not be: new clients are plain");
   }
-  errno = saved_errno;
 }
 
 void LeavingListeners::note_inheritable(bool all) {
-  const int saved_errno = errno;
+  const base::KeepErrno keep;
   visit_open_fds([&](int fd) {
     const int flags = real.fcntl(fd, F_GETFD);
     if (flags >= 0 && (all || (flags & FD_CLOEXEC) == 0)) note(fd);
   });
-  errno = saved_errno;
 }
 
 void LeavingListeners::take_back() {
-  const int saved_errno = errno;
+  const base::KeepErrno keep;
   for (size_t i = 0; i < count_; ++i) note_returned_listener(fds_[i], how_);
   count_ = 0;
-  errno = saved_errno;
 }
 
 }  // namespace ddpsock::shim

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/keep_errno.h"
 #include "shim/connection.h"
 #include "shim/fd_table.h"
 #include "shim/real.h"
@@ -106,18 +107,17 @@ bool is_logging() {
 void log_connection(const char* event, int fd, const char* mode, const char* engine,
                     const char* reason) {
   if (!is_logging()) return;
-  const int saved_errno = errno;
+  const base::KeepErrno keep;
   char line[256];
   const int length = snprintf(line, sizeof(line), "ddpsock[%d] %s fd=%d peer=%s mode=%s%s%s: %s\n",
                               getpid(), event, fd, peer_of(fd).text, mode,
                               *engine != '\0' ? " engine=" : "", engine, reason);
   write_line(line, std::min(static_cast<size_t>(length), sizeof(line) - 1));
-  errno = saved_errno;
 }
 
 void log_exec(const char* path, const char* why) {
   if (!is_logging()) return;
-  const int saved_errno = errno;
+  const base::KeepErrno keep;
   char fds[128] = "";
   size_t end = 0;
   for (int fd = 0; fd < kMostNamedFds && end < sizeof(fds) - 12; ++fd) {
@@ -133,7 +133,6 @@ void log_exec(const char* path, const char* why) {
                  path, fds, why);
     write_line(line, std::min(static_cast<size_t>(length), sizeof(line) - 1));
   }
-  errno = saved_errno;
 }
 
 }  // namespace ddpsock::shim

@@ -8,16 +8,12 @@
 #pragma GCC visibility pop
 
 #include "message/work.h"
+#include "shim/libc_edge.h"
 #include "shim/message_socket.h"
 #include "shim/real.h"
 
 namespace ddpsock::shim {
 namespace {
-
-int fail(int error) {
-  errno = error;
-  return -1;
-}
 
 int answer(const Status<>& status) {
   return status ? 0 : fail(to_int(status.error()));

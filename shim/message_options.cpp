@@ -5,17 +5,13 @@
 
 #include <algorithm>
 
+#include "shim/libc_edge.h"
 #include "shim/message_socket.h"
 
 namespace ddpsock::shim {
 namespace {
 
 constexpr int kMostSpinUs = 1'000'000;
-
-int fail(int error) {
-  errno = error;
-  return -1;
-}
 
 int answer(const Status<>& status) {
   return status ? 0 : fail(to_int(status.error()));

@@ -7,7 +7,9 @@
 
 #include <utility>
 
+#include "base/keep_errno.h"
 #include "shim/connection.h"
+#include "shim/libc_edge.h"
 #include "shim/log.h"
 #include "shim/message_proof.h"
 #include "shim/real.h"
@@ -17,11 +19,6 @@ namespace ddpsock::shim {
 namespace {
 
 constexpr char kAsked[] = "the program asked for messages";
-
-int fail(int error) {
-  errno = error;
-  return -1;
-}
 
 template <typename T>
 int error_of(const Result<T>& result) {
@@ -174,7 +171,7 @@ void listen_for_messages(const Socket& socket, int fd) {
 }
 
 bool enter_accepted(const message::Connection& listener, Socket& socket, int fd) {
-  const int saved_errno = errno;
+  const base::KeepErrno keep;
   const auto made = listener.make_accepted();
   if (!made) return false;
   close_on_exec(fd);
@@ -184,7 +181,6 @@ bool enter_accepted(const message::Connection& listener, Socket& socket, int fd)
           ->begin(fd, message::Role::kResponder, true, join_memory(socket, listener, fd))
           .has_value();
   if (is_begun) log_connection("accept", fd, "message", engine_asked_for(socket), kAsked);
-  errno = saved_errno;
   return is_begun;
 }
 

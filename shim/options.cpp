@@ -14,6 +14,7 @@
 #include "shim/connection.h"
 #include "shim/ddp_options.h"
 #include "shim/leaving.h"
+#include "shim/libc_edge.h"
 #include "shim/listeners.h"
 #include "shim/message_socket.h"
 #include "shim/real.h"
@@ -78,11 +79,6 @@ bool make_room_for_time_stamps(int fd) {
   if (!permits_time_stamps(wish)) return false;
   if (is_known_listener) forget_listener(fd);
   return true;
-}
-
-int fail(int error) {
-  errno = error;
-  return -1;
 }
 
 int copy_out(int answer, void* value, socklen_t* length) {

@@ -8,7 +8,6 @@
 // Not served: fork, vfork, clone and clone3 (a child is known by its generation, base/process.h);
 // io_uring_setup, enter and register. A number to be served is added to a list
 // below and to the switch of its kind.
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/seccomp.h>
 #include <signal.h>
@@ -18,6 +17,7 @@
 #include <array>
 
 #include "base/cancellation.h"
+#include "base/keep_errno.h"
 #include "base/kernel_call.h"
 #include "shim/calls.h"
 #include "shim/fd_table.h"
@@ -183,12 +183,11 @@ long leaving_rest(timespec* timeout, Wait wait) {
   const PollDeadline deadline = PollDeadline::after(timeout);
   const long result = wait();
   timespec left;
-  const int saved_errno = errno;
+  const base::KeepErrno keep;
   // The kernel lets it be where it cannot write, and is asked to before we do.
   if (timeout != nullptr && deadline.left(left) != nullptr &&
       base::kernel_call(SYS_clock_gettime, CLOCK_MONOTONIC, timeout) == 0)
     *timeout = left;
-  errno = saved_errno;
   return result;
 }
 

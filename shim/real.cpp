@@ -2,11 +2,11 @@
 #include "shim/real.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <unistd.h>
 
 #include <cstring>
 
+#include "base/keep_errno.h"
 #include "base/kernel_call.h"
 #include "base/sys.h"
 
@@ -56,9 +56,8 @@ void give_engines_the_real_calls() {
 }
 
 [[gnu::constructor(101)]] void start() {
-  const int saved_errno = errno;
+  const base::KeepErrno keep;
   resolve_real_calls();
-  errno = saved_errno;
 }
 
 }  // namespace

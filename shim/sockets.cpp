@@ -8,6 +8,7 @@
 #include "base/wake.h"
 #include "shim/calls.h"
 #include "shim/connection.h"
+#include "shim/libc_edge.h"
 #include "shim/listeners.h"
 #include "shim/log.h"
 #include "shim/message_socket.h"
@@ -16,11 +17,6 @@
 
 namespace ddpsock::shim {
 namespace {
-
-int fail(int error) {
-  errno = error;
-  return -1;
-}
 
 bool is_inet(const sockaddr* address, socklen_t length) {
   return address != nullptr && length >= sizeof(sockaddr_in) &&
@@ -33,9 +29,7 @@ bool is_nonblocking(int fd) {
 
 // connect() then returns at once and the first write carries the SYN: too late for any verdict.
 bool has_fastopen_connect(int fd) {
-  int value = 0;
-  socklen_t length = sizeof(value);
-  return real.getsockopt(fd, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &value, &length) == 0 && value != 0;
+  return int_option(fd, IPPROTO_TCP, TCP_FASTOPEN_CONNECT) != 0;
 }
 
 engine::Peer peer_of(Mode mode) {

@@ -9,6 +9,7 @@
 
 #include <cstdlib>
 
+#include "base/keep_errno.h"
 #include "shim/calls.h"
 #include "shim/exit.h"
 #include "shim/fd_table.h"
@@ -133,9 +134,8 @@ int print(int fd, FormatInto format_into) {
   if (large == nullptr) return -1;
   format_into(large, size + 1);
   const auto written = write_file(reinterpret_cast<void*>(intptr_t{fd}), large, size);
-  const int saved_errno = errno;
+  const base::KeepErrno keep;
   free(large);
-  errno = saved_errno;
   return written == length ? length : -1;
 }
 
@@ -149,9 +149,8 @@ void cover_standard_file(int fd) {
   if (*one.variable == nullptr || *one.variable == one.ours || (*one.variable)->_fileno != fd ||
       fwide(*one.variable, 0) > 0)
     return;
-  const int saved_errno = errno;
+  const base::KeepErrno keep;
   replace(one, fd);
-  errno = saved_errno;
 }
 
 FILE* chosen_fdopen(int fd, const char* mode) {
