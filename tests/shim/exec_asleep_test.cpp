@@ -17,13 +17,6 @@
 namespace ddpsock::shim_tests {
 namespace {
 
-char state_of(pid_t thread) {
-  const std::string path = "/proc/self/task/" + std::to_string(thread) + "/stat";
-  char text[256] = {};
-  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  return read(file.get(), text, sizeof text - 1) > 0 ? strrchr(text, ')')[2] : '?';
-}
-
 class ExecAsleep : public TcpTest {
  protected:
   // In a new process: `call` in a thread that sleeps in it, and then cat with the server's end.
@@ -46,7 +39,8 @@ class ExecAsleep : public TcpTest {
       thread = gettid();
       call();
     }).detach();
-    while (thread == 0 || state_of(thread) != 'S') std::this_thread::yield();
+    while (thread == 0) std::this_thread::yield();
+    await_asleep(thread);
     dup2(pair_.server.get(), 0);
     dup2(pair_.server.get(), 1);
     execl("/bin/cat", "cat", nullptr);

@@ -41,13 +41,7 @@ class Jumps : public TcpTest {
     const pid_t me = gettid();
     const pthread_t self = pthread_self();
     std::jthread interrupter([=] {
-      const std::string path = "/proc/self/task/" + std::to_string(me) + "/stat";
-      for (char state = 0; state != 'S';) {
-        char text[256] = {};
-        const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-        if (read(fd, text, sizeof text - 1) > 0) state = strrchr(text, ')')[2];
-        close(fd);
-      }
+      await_asleep(me);
       pthread_kill(self, SIGUSR1);
     });
     if (sigsetjmp(way_out, 1) == 0) {
@@ -67,12 +61,7 @@ class Jumps : public TcpTest {
   child = 0;
   std::jthread killer([] {
     while (child == 0) sched_yield();
-    const std::string path = "/proc/" + std::to_string(child) + "/stat";
-    for (char state = 0; state != 'S';) {
-      char text[256] = {};
-      const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-      if (read(file.get(), text, sizeof text - 1) > 0) state = strrchr(text, ')')[2];
-    }
+    await_asleep(child);
     EXPECT_EQ(kill(child, SIGKILL), 0);
   });
   const pid_t id = vfork();

@@ -256,15 +256,7 @@ class Killed : public Relatives, public testing::WithParamInterface<Reaped> {
   }
   // Once it sleeps in the kernel, by its own account.
   void kill_asleep(pid_t child) {
-    const std::string path = "/proc/" + std::to_string(child) + "/stat";
-    for (char state = 0; state != 'S';) {
-      char text[256] = {};
-      const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-      ASSERT_GE(fd, 0);
-      ASSERT_GT(read(fd, text, sizeof text - 1), 0);
-      close(fd);
-      state = strrchr(text, ')')[2];
-    }
+    await_asleep(child);
     kill_it(child);
   }
   void kill_it(pid_t child) {

@@ -2,13 +2,10 @@
 #ifndef DDPSOCK_TESTS_SHIM_SLEEPER_H_
 #define DDPSOCK_TESTS_SHIM_SLEEPER_H_
 
-#include <fcntl.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdio>
-#include <cstring>
 #include <functional>
 #include <thread>
 
@@ -31,15 +28,6 @@ class Sleeper {
   void join() { thread_.join(); }
 
  private:
-  static bool is_asleep(pid_t thread) {
-    char path[64], text[512] = {};
-    snprintf(path, sizeof path, "/proc/self/task/%d/stat", thread);
-    const Fd file(open(path, O_RDONLY | O_CLOEXEC));
-    if (read(file.get(), text, sizeof text - 1) <= 0) return false;
-    const char* after_name = strrchr(text, ')');
-    return after_name != nullptr && after_name[2] == 'S';
-  }
-
   std::atomic<pid_t> id_{0};
   std::jthread thread_;
 };

@@ -303,6 +303,19 @@ size_t random_size(std::mt19937& random, size_t least, size_t most) {
   return std::uniform_int_distribution<size_t>(least, most)(random);
 }
 
+bool is_asleep(pid_t thread) {
+  char path[64], text[512] = {};
+  snprintf(path, sizeof path, "/proc/%d/stat", thread);
+  const Fd file(open(path, O_RDONLY | O_CLOEXEC));
+  if (read(file.get(), text, sizeof text - 1) <= 0) return false;
+  const char* after_name = strrchr(text, ')');
+  return after_name != nullptr && after_name[2] == 'S';
+}
+
+void await_asleep(pid_t thread) {
+  while (!is_asleep(thread)) sched_yield();
+}
+
 int64_t now_ms() {
   timespec time{};
   clock_gettime(CLOCK_MONOTONIC, &time);

@@ -111,6 +111,10 @@ std::string pattern(size_t count, uint32_t seed = 1);
 testing::AssertionResult is_same(std::string_view got, std::string_view expected);
 size_t random_size(std::mt19937& random, size_t least, size_t most);
 
+// Does this thread or process, of this host, sleep in the kernel?
+bool is_asleep(pid_t thread);
+void await_asleep(pid_t thread);
+
 // Time since some start.
 int64_t now_ms();
 void sleep_ms(int milliseconds);
