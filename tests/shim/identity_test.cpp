@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/kernel_call.h"
+#include "passing.h"
 #include "sleeper.h"
 #include "tcp.h"
 
@@ -245,25 +246,12 @@ TEST_F(Unseen, CloseOfTheNewOwner) {
 // Descriptors that come through a UNIX socket take numbers, too.
 TEST_F(Unseen, NumberGivenByScmRights) {
   Pair pair = connected_pair();
-  int ends[2], channel[2];
+  int ends[2];
   ASSERT_EQ(pipe(ends), 0);
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, channel), 0);
-  const Fd out(ends[0]), in(ends[1]), left(channel[0]), right(channel[1]);
+  const Fd out(ends[0]), in(ends[1]);
+  const UnixPair channel;
   send_all(pair.server.get(), "unread");
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  char byte = 'x';
-  iovec part{&byte, 1};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  memcpy(CMSG_DATA(header), &ends[0], sizeof(int));
-  ASSERT_EQ(sendmsg(left.get(), &message, 0), 1);
+  ASSERT_EQ(pass(channel.near.get(), {out.get()}), 1);
   const int number = pair.client.release();
   std::vector<Fd> lower;
   for (;;) {
@@ -272,12 +260,10 @@ TEST_F(Unseen, NumberGivenByScmRights) {
     lower.push_back(std::move(next));
   }
   ASSERT_EQ(base::kernel_call(SYS_close, number), 0);
-  message.msg_controllen = sizeof control;
-  ASSERT_EQ(recvmsg(right.get(), &message, 0), 1);
-  int given = -1;
-  memcpy(&given, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(int));
-  ASSERT_EQ(given, number);
-  const Fd copy(given);
+  const std::vector<Fd> given = receive_passed(channel.far.get());
+  ASSERT_EQ(given.size(), 1u);
+  const Fd& copy = given[0];
+  ASSERT_EQ(copy.get(), number);
   ASSERT_EQ(write(in.get(), "pipe", 4), 4);
   char bytes[8] = {};
   EXPECT_EQ(read(copy.get(), bytes, sizeof bytes), 4);

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "ddpsock/ddpsock.h"
+#include "passing.h"
 #include "tcp.h"
 
 namespace ddpsock::shim_tests {
@@ -37,54 +38,6 @@ class Leaving : public TcpTest {
     if (stays()) GTEST_SKIP() << "connections with one-sided operations do not leave";
   }
 };
-
-struct UnixPair {
-  UnixPair() {
-    int pair[2];
-    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-    near = Fd(pair[0]);
-    far = Fd(pair[1]);
-  }
-  Fd near, far;
-};
-
-ssize_t pass(int through, const std::vector<int>& fds) {
-  char byte = 'x';
-  iovec part{&byte, 1};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(16 * sizeof(int))> control{};
-  msghdr m{};
-  m.msg_iov = &part;
-  m.msg_iovlen = 1;
-  m.msg_control = control.data();
-  m.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
-  cmsghdr* c = CMSG_FIRSTHDR(&m);
-  c->cmsg_level = SOL_SOCKET;
-  c->cmsg_type = SCM_RIGHTS;
-  c->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
-  memcpy(CMSG_DATA(c), fds.data(), fds.size() * sizeof(int));
-  return sendmsg(through, &m, 0);
-}
-
-std::vector<Fd> receive_passed(int through) {
-  char byte;
-  iovec part{&byte, 1};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(16 * sizeof(int))> control{};
-  msghdr m{};
-  m.msg_iov = &part;
-  m.msg_iovlen = 1;
-  m.msg_control = control.data();
-  m.msg_controllen = control.size();
-  std::vector<Fd> fds;
-  EXPECT_EQ(recvmsg(through, &m, 0), 1) << strerror(errno);
-  const cmsghdr* c = CMSG_FIRSTHDR(&m);
-  if (c == nullptr) return fds;
-  for (size_t at = 0; at + sizeof(int) <= c->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
-    int fd;
-    memcpy(&fd, CMSG_DATA(c) + at, sizeof fd);
-    fds.emplace_back(fd);
-  }
-  return fds;
-}
 
 // Past any preload, as a program without the library has them.
 std::string read_in_the_kernel(int fd, size_t count) {

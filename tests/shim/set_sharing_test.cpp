@@ -10,9 +10,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <utility>
 
 #include "kernel.h"
+#include "passing.h"
 #include "tcp.h"
 
 namespace ddpsock::shim_tests {
@@ -101,28 +102,9 @@ TEST_F(SetSharing, ADuplicateIsTheSameSet) {
 
 // SCM_RIGHTS, here to this process itself.
 Fd passed_on(int fd) {
-  int ends[2];
-  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-  const Fd in(ends[0]), out(ends[1]);
-  char byte = 'b';
-  iovec part{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* rights = CMSG_FIRSTHDR(&message);
-  rights->cmsg_level = SOL_SOCKET;
-  rights->cmsg_type = SCM_RIGHTS;
-  rights->cmsg_len = CMSG_LEN(sizeof fd);
-  memcpy(CMSG_DATA(rights), &fd, sizeof fd);
-  EXPECT_EQ(sendmsg(out.get(), &message, 0), 1);
-  message.msg_controllen = sizeof control;
-  EXPECT_EQ(recvmsg(in.get(), &message, 0), 1);
-  int got = -1;
-  memcpy(&got, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof got);
-  return Fd(got);
+  const UnixPair channel;
+  EXPECT_EQ(pass(channel.near.get(), {fd}), 1);
+  return std::move(receive_passed(channel.far.get()).at(0));
 }
 
 TEST_F(SetSharing, ASetThatIsPassedOnIsAsItWasLeft) {
