@@ -185,6 +185,10 @@ class Stream {
   virtual void await_calls() {}
 
   virtual Glance glance() const = 0;
+  // Has a stream of this process ever been in memory? If not, glance() need not be asked.
+  static bool is_memory_in_use() { return is_memory_in_use_.load(std::memory_order_relaxed); }
+  // Before one is.
+  static void note_memory_in_use() { is_memory_in_use_.store(true, std::memory_order_relaxed); }
   // Is there room in that memory for bytes the other way? Apart, for it looks where the peer writes
   // with each byte that it reads.
   virtual bool has_memory_room() const = 0;
@@ -257,6 +261,7 @@ class Stream {
   virtual bool is_same_socket(int /*fd*/) const { return true; }
 
   static constexpr int64_t kMustCompare = -1;
+  static inline constinit std::atomic<bool> is_memory_in_use_{false};
 
   std::atomic<int64_t> compared_at_{base::last_wake()};
 };

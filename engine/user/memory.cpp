@@ -77,6 +77,7 @@ void offer_memory(Connection& c, stream::Hello& hello) {
     m.state = MemoryState::kNoMemory;
     return;
   }
+  Stream::note_memory_in_use();
   c.segment.store(made->segment, std::memory_order_release);
   m.end = shm::End::kConnected;
   m.offer = {static_cast<uint32_t>(getpid()), static_cast<uint32_t>(made->fd.get()), made->secret};
@@ -126,6 +127,7 @@ int try_to_join(Connection& c, int fd) {
     m.state = reason_for(segment.error());
     return 0;
   }
+  Stream::note_memory_in_use();
   c.segment.store(*segment, std::memory_order_release);
   const bool is_sole = c.arena.is_sole_holder(&c.r);
   (*segment)->lane_from(m.end).writer.fpdus.store(c.tx.msn, std::memory_order_relaxed);
