@@ -69,8 +69,9 @@ class MemorySender {
     while (from_.left() > 0 && error_ == 0 && !is_closed_) {
       if (put_piece() || error_ != 0 || is_closed_) continue;
       if (wait_for_room() || is_closed_ || error_ != EAGAIN) continue;
-      // Also after a part: a program that waits for an edge now gets one only of the kernel.
-      if (fill_wire(1)) error_ = 0;
+      // Also after a part: a program that waits for an edge now gets one only of the kernel. A call
+      // whose time is up ends, whatever room there is by now.
+      if (fill_wire(1) && !may_wait()) error_ = 0;
     }
     return !is_closed_;
   }
