@@ -3,6 +3,7 @@
 // which. It must not say so of somebody who has been cancelled in his sleep long ago.
 #include <errno.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -12,6 +13,7 @@
 #include <thread>
 
 #include "base/sys.h"
+#include "engine/user/relatives/arena.h"
 #include "engine/user/stream_testing.h"
 
 namespace ddpsock::engine {
@@ -129,6 +131,62 @@ TEST_P(Forked, TakesNothingInMemory) {
   }
   ASSERT_STREQ(b.s->status().engine, "shm");
   receive_beside_a_child(a, b);
+}
+
+// What a call has been lent for its bytes is its parent's too: given back twice, it may be another
+// stream's by then.
+class ForkedWithBlocks : public testing::TestWithParam<size_t> {
+ protected:
+  ~ForkedWithBlocks() override { restore(); }
+  void restore() const { base::sys = real_; }
+  static void refuse_all() {
+    base::sys.send = [](int, const void*, size_t, int) { return refuse(); };
+    base::sys.sendmsg = [](int, const msghdr*, int) { return refuse(); };
+    base::sys.poll = fork_where_it_sleeps;
+    child_status = -1;
+    others = Arena::kNoBlock;
+  }
+
+  static inline int child_status;
+  static inline uint32_t others;
+
+ private:
+  static ssize_t refuse() {
+    errno = EAGAIN;
+    return -1;
+  }
+  static int fork_where_it_sleeps(pollfd* fds, nfds_t n, int timeout) {
+    if (n != 0) return ::poll(fds, n, timeout);
+    const pid_t child = fork();
+    if (child != 0) {
+      waitpid(child, &child_status, 0);
+      others = Arena::get()->allocate_block();
+    }
+    errno = EINTR;
+    return -1;
+  }
+  const base::SysCalls real_ = base::sys;
+};
+INSTANTIATE_TEST_SUITE_P(Sizes, ForkedWithBlocks, testing::Values(20'000, 300'000));
+
+TEST_P(ForkedWithBlocks, GivesNoneOfThemBack) {
+  TcpPair tcp;
+  End a{tcp.client, Role::kInitiator}, b{tcp.server, Role::kResponder};
+  ASSERT_EQ(a.send(pattern(5)).count, 5);
+  ASSERT_EQ(b.recv(5), pattern(5));
+  const pid_t parent = getpid();
+  refuse_all();
+  const int error = a.send(pattern(GetParam())).error;
+  if (getpid() != parent) _exit(error == EINTR ? 0 : 1);
+  restore();
+  EXPECT_EQ(error, EINTR);
+  EXPECT_EQ(child_status, 0);
+  ASSERT_NE(others, Arena::kNoBlock);
+  Arena& arena = *Arena::get();
+  const uint32_t next = arena.allocate_block();
+  EXPECT_NE(next, others) << "it is in use";
+  arena.free_block(next);
+  arena.free_block(others);
 }
 
 // Who sleeps dies after that: the record still says that all is in order, and a relative goes on.

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "engine/user/connection.h"
+#include "engine/user/lent_block.h"
 #include "engine/user/raw_message.h"
-#include "engine/user/sender.h"
 
 namespace ddpsock::engine {
 

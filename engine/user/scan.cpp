@@ -21,8 +21,7 @@ using Verdict = Fpdu::Verdict;
 Scan::Scan(Connection& c, int fd, size_t payload) : c_(c), fd_(c, fd) {
   constexpr size_t kFitsBlock = Arena::kBlockSize / 2;
   if (payload <= kFitsBlock) {
-    block_ = c.arena.allocate_block();
-    if (block_ != Arena::kNoBlock) data_ = c.arena.block_data(block_);
+    data_ = block_.take(c.arena);
     return;
   }
   // Room for twice the payload: small chunks carry that much overhead.
@@ -33,11 +32,7 @@ Scan::Scan(Connection& c, int fd, size_t payload) : c_(c), fd_(c, fd) {
 }
 
 Scan::~Scan() {
-  if (block_ != Arena::kNoBlock) {
-    if (!fd_.is_copy()) c_.arena.free_block(block_);
-  } else if (data_ != nullptr) {
-    munmap(data_, capacity_);
-  }
+  if (!block_.is_taken() && data_ != nullptr) munmap(data_, capacity_);
 }
 
 size_t Scan::take(Bytes bytes, IoCursor* to, bool is_truncating) {

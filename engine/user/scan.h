@@ -5,6 +5,7 @@
 #include "engine/user/connection.h"
 #include "engine/user/descriptor.h"
 #include "engine/user/io_cursor.h"
+#include "engine/user/lent_block.h"
 
 namespace ddpsock::engine {
 
@@ -54,7 +55,7 @@ class Scan {
 
   Connection& c_;
   Descriptor fd_;
-  uint32_t block_ = Arena::kNoBlock;
+  LentBlock block_;
   uint8_t* data_ = nullptr;  // the block's, or a mapping of its own where a block is too small
   size_t capacity_ = Arena::kBlockSize;
 };

@@ -12,6 +12,7 @@
 #include "base/sys.h"
 #include "engine/user/io_cursor.h"
 #include "engine/user/kernel_socket.h"
+#include "engine/user/lent_block.h"
 #include "engine/user/tx.h"
 
 namespace ddpsock::engine {

@@ -21,31 +21,6 @@ ssize_t without_cancellation(Call call) {
   return call();
 }
 
-// A block of the arena, lent for one call.
-class LentBlock {
- public:
-  LentBlock() = default;
-  LentBlock(const LentBlock&) = delete;
-  LentBlock& operator=(const LentBlock&) = delete;
-  ~LentBlock() { give_back(); }
-
-  bool is_taken() const { return block_ != Arena::kNoBlock; }
-  // nullptr if there is none.
-  uint8_t* take(Arena& arena) {
-    arena_ = &arena;
-    block_ = arena.allocate_block();
-    return is_taken() ? arena.block_data(block_) : nullptr;
-  }
-  void give_back() {
-    if (is_taken()) arena_->free_block(block_);
-    block_ = Arena::kNoBlock;
-  }
-
- private:
-  Arena* arena_ = nullptr;
-  uint32_t block_ = Arena::kNoBlock;
-};
-
 // One send call. REQUIRES: the send lease is held, start-up is over in that direction, no tail is
 // pending.
 class Sender {
