@@ -192,8 +192,13 @@ TEST_P(ForkedWithBlocks, GivesNoneOfThemBack) {
 // Who sleeps dies after that: the record still says that all is in order, and a relative goes on.
 class ForkedRelative : public testing::TestWithParam<int> {
  protected:
-  static ssize_t fork_and_die(int fd, void* to, size_t n, int flags) {
-    if ((flags & MSG_DONTWAIT) != 0) return ::recv(fd, to, n, flags);
+  static ssize_t wait_for_bytes(int fd, void* to, size_t n, int flags) {
+    return (flags & MSG_DONTWAIT) != 0 ? ::recv(fd, to, n, flags) : fork_and_die();
+  }
+  static int wait_for_time(pollfd* fds, nfds_t n, int timeout) {
+    return n != 0 ? ::poll(fds, n, timeout) : fork_and_die();
+  }
+  static int fork_and_die() {
     const pid_t child = fork();
     if (child != 0) {
       int status = 0;
@@ -203,10 +208,14 @@ class ForkedRelative : public testing::TestWithParam<int> {
     errno = EINTR;
     return -1;
   }
-  static void die_in_recv(End& end) {
+  static void die_in_recv(End& end, bool has_beginning = false) {
     const pid_t sleeper = fork();
     if (sleeper == 0) {
-      base::sys.recv = fork_and_die;
+      if (has_beginning) {
+        base::sys.poll = wait_for_time;
+      } else {
+        base::sys.recv = wait_for_bytes;
+      }
       uint8_t x[2];
       _exit(end.recv(x, sizeof x, GetParam()).error == EINTR ? 0 : 1);
     }
@@ -247,6 +256,18 @@ TEST_P(ForkedRelative, LeavesTheSleepBeforeTheFirstFrame) {
   die_in_recv(b);
   EXPECT_EQ(a.send(pattern(5)).count, 5);
   EXPECT_EQ(b.recv(5), pattern(5));
+}
+
+// A call that would be restarted: the copy is not.
+TEST_P(ForkedRelative, LeavesTheRestOverTheBeginningOfAFrame) {
+  TcpPair tcp;
+  const timeval forever{};
+  setsockopt(tcp.server, SOL_SOCKET, SO_RCVTIMEO, &forever, sizeof forever);
+  End b{tcp.server, Role::kResponder, Peer::kUnknown};
+  ASSERT_EQ(::send(tcp.client, "MPA", 3, 0), 3);
+  die_in_recv(b, true);
+  uint8_t x[3];
+  EXPECT_EQ(b.recv(x, sizeof x, MSG_DONTWAIT).error, EPROTOTYPE);
 }
 
 }  // namespace

@@ -16,12 +16,14 @@
 
 #include "base/keep_errno.h"
 #include "base/sys.h"
+#include "engine/user/descriptor.h"
 #include "engine/user/failure.h"
 #include "engine/user/hold.h"
 #include "engine/user/identity.h"
 #include "engine/user/io_cursor.h"
 #include "engine/user/kernel_socket.h"
 #include "engine/user/memory.h"
+#include "engine/user/memory_rx.h"
 #include "engine/user/patience.h"
 #include "engine/user/sender.h"
 #include "engine/user/sleep.h"
@@ -334,6 +336,7 @@ int decide(Connection& c, int fd, Peer verdict) {
 // The verdict on an accepted connection whose peer is unknown: only looks. 0: this is MPA. A call
 // that must not wait decides by what is there; another gives a beginning the time to go on.
 int sniff(Connection& c, int fd, int flags) {
+  const Descriptor call(c, fd);
   uint8_t frame[MPA_MAX_STARTUP_SIZE];
   for (;;) {
     const ssize_t n = look_at_start(c, fd, frame, flags);
@@ -347,9 +350,11 @@ int sniff(Connection& c, int fd, int flags) {
       // The kernel calls the socket readable all the while, so nothing but the clock can be waited
       // for.
       if (may_wait && base::now() < c.r.sniff_until) {
-        const int e = nap(Duration::from_ms(1));
-        if ((fd = still(c, fd)) < 0) return EBADF;
-        if (e != 0 && !(e == EINTR && does_restart(fd, SO_RCVTIMEO))) return e;
+        const bool is_whole = rest_between_looks(c, fd);
+        if (call.is_copy()) [[unlikely]]
+          return EINTR;
+        if (fd < 0) return EBADF;
+        if (!is_whole && !does_restart(fd, SO_RCVTIMEO)) return EINTR;
         continue;
       }
     }
