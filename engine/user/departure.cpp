@@ -47,7 +47,7 @@ PlainReturn Departure::step() {
       return finish();
     case Front::kEnd:
       if (undelivered_size_ > 0 || rx_.mo != 0)
-        return refuse("the peer has ended its c, of which not all is read");
+        return refuse("the peer has ended its stream, of which not all is read");
       repeated_ = 0;
       return finish();
     case Front::kUnfit:
@@ -69,7 +69,8 @@ Departure::Front Departure::look() {
   uint8_t* const data = sight_.take(c_.arena);
   if (data == nullptr) return Front::kUnfit;
   if (c_.is_beyond_next()) reach_beyond(c_);
-  if (!inbox_.beyond.is_empty()) return Front::kUnfit;
+  if (!inbox_.beyond.is_empty() || (inbox_.has_beyond() && !c_.is_beyond_next()))
+    return Front::kUnfit;
   for (size_t at = 0; at < inbox_.ready.size();) {
     const Bytes bytes = inbox_.ready.at(c_.arena, at, SIZE_MAX);
     add_undelivered(bytes);
@@ -254,7 +255,7 @@ static PlainReturn start_for_departure(Connection& c, int fd) {
     case EAGAIN:
       return {State::kPending, "the peer has not begun"};
     case kEndOfStream:
-      // It has closed: who only ends its stream begins it first (shutdown(c)).
+      // It has closed: who only ends its stream begins it first (shutdown()).
       set_kernel_low_water(fd, c.rx.low_water);
       c.r.state.store(StreamState::kPlain, std::memory_order_release);
       return {State::kPlain, ""};

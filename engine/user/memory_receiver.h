@@ -61,7 +61,7 @@ class MemoryReceiver {
   bool has_left_ = false;
   bool is_over_ = false;  // the kernel had the last word
   uint64_t vain_ = 0;     // octets were eaten so often, and no bytes had come
-  Patience patience_{fd_};
+  Patience patience_{fd_, (flags_ & MSG_WAITALL) != 0 || rx_.low_water > 1};
 };
 
 }  // namespace ddpsock::engine

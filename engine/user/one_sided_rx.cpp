@@ -209,7 +209,7 @@ Io recv_one_sided(Connection& c, int fd, std::span<const iovec> to, int flags) {
     const ssize_t n = base::sys.recv(fd, nullptr, 0, flags & MSG_DONTWAIT);
     return n < 0 ? Io::fail(errno) : Io::ok(0);
   }
-  Patience patience(fd);
+  Patience patience(fd, (flags & MSG_WAITALL) != 0 || c.rx.low_water > 1);
   size_t got = 0;
   for (;;) {
     bool is_foreign = false;

@@ -18,7 +18,9 @@ namespace ddpsock::engine {
 // call, and one that goes on once not even a look at the clock.
 class Patience {
  public:
-  explicit Patience(int fd) : fd_(fd) {}
+  // `may_get_part`: the call may go on after its first sleep, with a part of what it wants.
+  explicit Patience(int fd, bool may_get_part = false)
+      : fd_(fd), since_(may_get_part ? base::now() : kUnset) {}
 
   // kNever: the kernel's own timeout will do, or there is none.
   Time deadline() {
@@ -54,7 +56,7 @@ class Patience {
 
   int fd_;
   bool has_slept_ = false;  // or could have
-  Time since_ = kUnset, deadline_ = kUnset;
+  Time since_, deadline_ = kUnset;
   std::optional<bool> is_nonblocking_;
 };
 

@@ -218,10 +218,7 @@ Io Receiver::finish() {
   }
   if (c_.is_state(StreamState::kFailed)) beg_ = end_ = inbox_.left = 0;
   if (beg_ == end_ && inbox_.left == 0) {
-    if (inbox_.block != Arena::kNoBlock) {
-      c_.arena.free_block(inbox_.block);
-      inbox_.block = Arena::kNoBlock;
-    }
+    inbox_.free_buffer(c_.arena);
   } else if (data_ == small_ && !move_to_block()) {
     beg_ = end_ = 0;
   }

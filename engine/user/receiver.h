@@ -68,7 +68,7 @@ class Receiver {
   int error_ = 0;
   uint32_t empty_ = 0;        // FPDUs taken one by one that nobody is told of
   bool has_dropped_ = false;  // and all that there were at once
-  Patience patience_{fd_};
+  Patience patience_{fd_, (flags_ & MSG_WAITALL) != 0 || rx_.low_water > 1};
   bool must_drop_ = false;  // the kept byte of an FPDU that is delivered to its end
   bool is_at_border_ = false;
   bool is_drained_ = false;  // the last read took all that the kernel had

@@ -83,6 +83,7 @@ size_t deliver_ready(Connection& c, IoCursor& to, bool is_truncating) {
   const size_t n = show(c, c.inbox.ready, to, is_truncating);
   if (!is_truncating) c.r.received.bytes_copied.add(n);
   c.inbox.ready.take(c.arena, n);
+  c.rx.counted_queue = Rx::kUncounted;
   // With a queue pair beside it the next bytes come this way too.
   if (c.inbox.ready.is_empty() && !c.rx.is_drained) c.inbox.ready.clear(c.arena);
   return n;
@@ -106,7 +107,7 @@ Io recv_now(Connection& c, int fd, std::span<const iovec> to, int flags) {
   }
   if (c.rx.error != 0 && !has_bytes_left(c, fd)) return end_of_stream(c);
   if (c.is_turned()) [[unlikely]] {
-    if (c.is_state(StreamState::kFailed)) return Io::ok(0);
+    if (c.is_state(StreamState::kFailed)) return end_of_stream(c);
     if (c.is_state(StreamState::kPlain)) return Io::fail(EPROTOTYPE);
     if (c.r.raw.is_rx_plain) {
       IoCursor cursor(to);

@@ -13,7 +13,7 @@ namespace ddpsock::engine {
 // the kernel's queue by MSG_PEEK into a borrowed block. REQUIRES: the receive lease is held.
 class Scan {
  public:
-  // Sees at least the next `payload` bytes of c, within kMostBytes, in one look.
+  // Sees at least the next `payload` bytes of the stream, within kMostBytes, in one look.
   Scan(Connection& c, int fd, size_t payload);
   ~Scan();
   Scan(const Scan&) = delete;

@@ -77,6 +77,11 @@ Io Sender::run() {
 // Bytes of FPDUs that the kernel is sure to take now; 0 after the kernel itself refused.
 size_t Sender::allowance(size_t bytes) {
   const size_t wanted = std::min(bytes, kBurst) + kChunkHeader + kMaxTrailer;
+  // No account of memory knows of the program's limit, but pollers do.
+  if (tx_.is_unsent_limited && !is_ready_now(fd_, POLLOUT)) [[unlikely]] {
+    tx_.credit = 0;
+    return 0;
+  }
   if (tx_.credit >= charge_for(wanted, tx_.peer_window)) return kBurst * 2;
   const SendMemory memory = send_memory(fd_);
   tx_.credit = memory.free();

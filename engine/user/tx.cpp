@@ -34,7 +34,7 @@ namespace {
 // The kernel has room and cuts all the same where the program limits what is unsent
 // (TCP_NOTSENT_LOWAT). Afterwards the next writer, or poller, is to be told of room as before.
 template <typename Send>
-ssize_t beyond_unsent_limit(int fd, Send send) {
+ssize_t beyond_unsent_limit(Connection& c, int fd, Send send) {
   int limit = 0;
   socklen_t size = sizeof limit;
   base::sys.getsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &limit, &size);
@@ -44,6 +44,7 @@ ssize_t beyond_unsent_limit(int fd, Send send) {
   const int error = errno;
   base::sys.setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &limit, sizeof limit);
   is_ready_now(fd, POLLOUT);
+  c.tx.is_unsent_limited |= n > 0;
   errno = error;
   return n;
 }
@@ -99,7 +100,7 @@ int flush_tail(Connection& c, int fd, bool may_wait) {
   };
   while (c.tx.tail_beg < c.tx.tail_end) {
     ssize_t n = send_rest();
-    if (n < 0 && errno == EAGAIN) n = beyond_unsent_limit(fd, send_rest);
+    if (n < 0 && errno == EAGAIN) n = beyond_unsent_limit(c, fd, send_rest);
     if (n > 0) {
       c.tx.tail_beg += static_cast<uint32_t>(n);
       continue;
@@ -111,8 +112,7 @@ int flush_tail(Connection& c, int fd, bool may_wait) {
     if (fd < 0) return EBADF;
     if (waited == EAGAIN) return EAGAIN;
   }
-  c.arena.free_block(c.tx.tail_block);
-  c.tx.tail_block = Arena::kNoBlock;
+  c.arena.free_block(std::exchange(c.tx.tail_block, Arena::kNoBlock));
   return 0;
 }
 

@@ -374,5 +374,23 @@ TEST_F(Options, ALimitOfWhatIsUnsentHoldsNoSendUp) {
   expect_alive(client, server);
 }
 
+// A program that chooses late what it sends writes until it is refused: that is soon, also after an
+// FPDU that had begun went past the limit. In memory nothing is unsent.
+TEST_F(Options, ALimitOfWhatIsUnsentHolds) {
+  const Listener listener = listen_loopback();
+  set_option(listener.fd.get(), SOL_SOCKET, SO_RCVBUF, 8192);
+  const Fd dialled = dial(listener.address), accepted = accept_one(listener.fd.get());
+  const int client = dialled.get(), server = accepted.get();
+  expect_alive(client, server);
+  set_option(client, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 16'384);
+  make_nonblocking(client);
+  const size_t sent = fill_until_refused(client, 7, 100'000);
+  if (column() != Column::kShm) {
+    EXPECT_LT(sent, 300'000u);
+  }
+  EXPECT_TRUE(is_same(recv_exactly(server, sent), pattern(sent, 7)));
+  expect_alive(client, server);
+}
+
 }  // namespace
 }  // namespace ddpsock::shim_tests

@@ -57,6 +57,21 @@ TEST_F(Timeouts, CountFromTheFirstWordsToo) {
   EXPECT_LT(receive_of_a_trickle(MSG_WAITALL), kWanted);
 }
 
+// A part that comes late in the first sleep gives the call no second timeout.
+TEST_F(Timeouts, CountTheFirstSleepToo) {
+  for (int i = 0; i < 3; ++i) expect_alive(pair_.client.get(), pair_.server.get());
+  set_timeout(pair_.server.get(), SO_RCVTIMEO, 1000);
+  std::thread peer([this] {
+    sleep_ms(800);
+    send_all(pair_.client.get(), "part!");
+  });
+  const int64_t start = now_ms();
+  char room[10];
+  EXPECT_EQ(recv(pair_.server.get(), room, sizeof room, MSG_WAITALL), 5);
+  EXPECT_LT(now_ms() - start, 1500);
+  peer.join();
+}
+
 // The peer lives and reads nothing.
 TEST_F(Timeouts, TcpUserTimeoutEndsABlockedSend) {
   begin();

@@ -2,7 +2,9 @@
 #include "engine/user/relatives/block_chain.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <utility>
 
 namespace ddpsock::engine {
 
@@ -91,16 +93,19 @@ void BlockChain::take(Arena& arena, size_t n) {
       return;
     }
     first_ = at.next;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
     arena.free_block(block);
   }
 }
 
 void BlockChain::splice(Arena& arena, BlockChain& other) {
   if (other.first_ == Arena::kNoBlock) return;
-  (last_ != Arena::kNoBlock ? link(arena, last_).next : first_) = other.first_;
-  last_ = other.last_;
-  size_ += other.size_;
-  other = {};
+  const BlockChain more = std::exchange(other, {});
+  // No instruction between those at which both own them.
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  (last_ != Arena::kNoBlock ? link(arena, last_).next : first_) = more.first_;
+  last_ = more.last_;
+  size_ += more.size_;
 }
 
 void BlockChain::clear(Arena& arena) {
@@ -109,6 +114,7 @@ void BlockChain::clear(Arena& arena) {
   while (first_ != Arena::kNoBlock) {
     const uint32_t block = first_;
     first_ = arena.block_data(block) != nullptr ? link(arena, block).next : Arena::kNoBlock;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
     arena.free_block(block);
   }
 }

@@ -71,7 +71,8 @@ struct Tx {
   uint32_t tail_block =
       Arena::kNoBlock;  // the rest of an FPDU that the kernel cut in spite of that
   uint32_t tail_beg = 0, tail_end = 0;
-  int32_t error = 0;                     // an errno that waits for the next call
+  bool is_unsent_limited = false;  // by the program (TCP_NOTSENT_LOWAT): an FPDU was cut for it
+  int32_t error = 0;               // an errno that waits for the next call
   std::atomic<bool> is_started = false;  // our start-up frame was sent
   std::atomic<bool> is_shut = false;     // by shutdown()
   std::atomic<bool> is_wanted = false;   // the queue pair's thread found the lease taken
