@@ -216,9 +216,9 @@ class Stream {
   // What the kernel has to say of the socket (SO_ERROR), as the program shall hear it: a reset that
   // an octet of the engine's own brought, and that destroyed nothing, is an end.
   virtual int judge_error(int error) { return error; }
-  // The same where pollers report an error, or the end of both directions: true if it is such an
-  // end. REQUIRES: the kernel has just said so.
-  virtual bool is_mere_end() const { return false; }
+  // The same where pollers report an error, or the end of both directions: which of POLLERR and
+  // POLLHUP are not so. REQUIRES: the kernel has just said so.
+  virtual short untrue_at_end() const { return 0; }
   // The program has set SO_LINGER: its close shall be a reset, or not.
   virtual void note_linger(bool /*is_resetting*/) {}
 

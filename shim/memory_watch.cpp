@@ -478,7 +478,8 @@ uint32_t WatchedSet::without_bell(const epoll_event& event) {
     constexpr uint32_t kReset = EPOLLERR | EPOLLHUP;
     if ((left & kReset) != 0)
       with_stream(fd, [&](engine::Stream& stream) {
-        if (stream.is_mere_end()) left &= ~kReset;
+        static_assert(EPOLLERR == POLLERR && EPOLLHUP == POLLHUP);
+        left &= ~static_cast<uint32_t>(stream.untrue_at_end());
       });
     if ((left & kEnded) != 0 && w.is_hushed.load(std::memory_order_relaxed)) {
       // With that it is readable too.

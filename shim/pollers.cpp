@@ -57,6 +57,12 @@ bool is_any_correctable(const pollfd* fds, nfds_t count) {
   return false;
 }
 
+bool is_any_end_untrue(const pollfd* fds, nfds_t count) {
+  for (nfds_t i = 0; i < count; ++i)
+    if ((fds[i].revents & kEnded) != 0 && untrue_at_end(fds[i].fd) != 0) return true;
+  return false;
+}
+
 // Corrects what was reported; returns how many descriptors have nothing left to report.
 int withdraw_untrue(pollfd* fds, nfds_t count) {
   int withdrawn = 0;
@@ -65,7 +71,7 @@ int withdraw_untrue(pollfd* fds, nfds_t count) {
     short untrue = 0;
     if (!is_report_true(fds[i].fd, is_readable(fds[i].revents))) untrue |= kReadable;
     if (is_writable(fds[i].revents) && !is_room_report_true(fds[i].fd)) untrue |= kWritable;
-    if ((fds[i].revents & kEnded) != 0 && is_mere_end(fds[i].fd)) untrue |= kEnded;
+    if ((fds[i].revents & kEnded) != 0) untrue |= untrue_at_end(fds[i].fd);
     fds[i].revents = static_cast<short>(fds[i].revents & ~untrue);
     if (fds[i].revents == 0) ++withdrawn;
   }
@@ -90,6 +96,14 @@ int poll_corrected(pollfd* fds, nfds_t count, const PollDeadline& deadline, Wait
     if (left > 0 || deadline.is_over()) return left;
     if (!deadline.rest_after_vain_round()) return -1;
   }
+}
+
+// Nothing is correctable, unless an end that no program asks for, and each hears of, is untrue.
+template <typename Wait>
+int poll_for_ends(pollfd* fds, nfds_t count, const PollDeadline& deadline, Wait wait) {
+  const int reported = wait(deadline);
+  if (reported <= 0 || !is_any_end_untrue(fds, count)) return reported;
+  return poll_corrected(fds, count, deadline, wait);
 }
 
 // Descriptor sets of any length: programs allocate longer ones than FD_SETSIZE. What a retry needs
@@ -208,12 +222,15 @@ int own_poll(pollfd* fds, nfds_t count, int timeout_ms) {
   leave_sets_to_kernel(fds, count);
   if (!is_any_ours()) [[likely]]
     return real.poll(fds, count, timeout_ms);
-  if (!is_any_correctable(fds, count))
+  const bool is_correctable = is_any_correctable(fds, count);
+  if (!is_correctable && !engine::Stream::is_memory_in_use())
     return base::woken(real.poll(fds, count, timeout_ms), timeout_ms != 0);
-  return poll_corrected(
-      fds, count, PollDeadline::after_ms(timeout_ms), [=](const PollDeadline& deadline) {
-        return base::woken(real.poll(fds, count, deadline.left_ms()), timeout_ms != 0);
-      });
+  const auto wait = [=](const PollDeadline& deadline) {
+    return base::woken(real.poll(fds, count, deadline.left_ms()), timeout_ms != 0);
+  };
+  const PollDeadline deadline = PollDeadline::after_ms(timeout_ms);
+  return is_correctable ? poll_corrected(fds, count, deadline, wait)
+                        : poll_for_ends(fds, count, deadline, wait);
 }
 
 int own_ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
@@ -221,13 +238,16 @@ int own_ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t
   if (!is_any_ours()) [[likely]]
     return real.ppoll(fds, count, timeout, mask);
   const bool may_sleep = !is_zero(timeout);
-  if (!is_any_correctable(fds, count))
+  const bool is_correctable = is_any_correctable(fds, count);
+  if (!is_correctable && !engine::Stream::is_memory_in_use())
     return base::woken(real.ppoll(fds, count, timeout, mask), may_sleep);
-  return poll_corrected(
-      fds, count, PollDeadline::after(timeout, mask), [=](const PollDeadline& deadline) {
-        timespec left;
-        return base::woken(real.ppoll(fds, count, deadline.left(left), mask), may_sleep);
-      });
+  const auto wait = [=](const PollDeadline& deadline) {
+    timespec left;
+    return base::woken(real.ppoll(fds, count, deadline.left(left), mask), may_sleep);
+  };
+  const PollDeadline deadline = PollDeadline::after(timeout, mask);
+  return is_correctable ? poll_corrected(fds, count, deadline, wait)
+                        : poll_for_ends(fds, count, deadline, wait);
 }
 
 int own_select(int count, fd_set* readers, fd_set* writers, fd_set* others, timeval* timeout) {

@@ -103,11 +103,11 @@ bool is_report_true(int fd, bool is_readable) {
   return stream.is_recv_ready(fd);
 }
 
-bool is_mere_end(int fd) {
-  if (!may_hear_bells(fd)) return false;
+short untrue_at_end(int fd) {
+  if (!may_hear_bells(fd)) return 0;
   SocketUse use(fd);
-  return use && use.phase() == Phase::kStream && is_true_entry(use, fd) &&
-         use->stream.load(std::memory_order_acquire)->is_mere_end();
+  if (!use || use.phase() != Phase::kStream || !is_true_entry(use, fd)) return 0;
+  return use->stream.load(std::memory_order_acquire)->untrue_at_end();
 }
 
 PollDeadline PollDeadline::after_ms(int timeout_ms, const sigset_t* mask) {

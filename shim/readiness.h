@@ -41,9 +41,9 @@ bool may_be_full(int fd);
 // The kernel has reported `fd` writable, and nothing worse; false if that must be withdrawn.
 bool is_room_report_true(int fd);
 
-// The kernel has reported an error, or the end of both directions, of `fd`: true if that is a reset
-// which has destroyed nothing, and only an end to the program.
-bool is_mere_end(int fd);
+// The kernel has reported an error, or the end of both directions, of `fd`: which of POLLERR and
+// POLLHUP are not so, because that is a reset which has destroyed nothing.
+short untrue_at_end(int fd);
 
 // Until when a poller waits, through as many kernel calls as it takes, and with which signals
 // blocked (nullptr: the thread's).

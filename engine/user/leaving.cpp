@@ -10,6 +10,7 @@
 #include <linux/futex.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -157,8 +158,9 @@ void fail_in_memory(Connection& c) {
   wake_peers_writer(c);
 }
 
-bool is_mere_end(const Connection& c) {
-  return !c.tx.is_shut && is_reset_in_vain(c, 0);
+short untrue_at_end(const Connection& c) {
+  if (!is_reset_in_vain(c, 0)) return 0;
+  return c.tx.is_shut ? POLLERR : POLLERR | POLLHUP;
 }
 
 int judge_error(Connection& c, int error) {

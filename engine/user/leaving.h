@@ -8,11 +8,11 @@
 
 namespace ddpsock::engine {
 
-// Stream::leave_memory(), before_exit(), judge_error(), is_mere_end() and note_linger().
+// Stream::leave_memory(), before_exit(), judge_error(), untrue_at_end() and note_linger().
 void leave_memory(Connection& c, int fd);
 void before_exit(Connection& c, int fd);
 int judge_error(Connection& c, int error);
-bool is_mere_end(const Connection& c);
+short untrue_at_end(const Connection& c);
 void note_linger(Connection& c, bool is_resetting);
 
 // Closes both lanes; FPDUs follow. False: no bytes can lie in shared memory, now or later.

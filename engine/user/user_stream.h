@@ -51,7 +51,7 @@ class UserStream final : public Stream {
   void leave_memory(int fd) override { engine::leave_memory(c_, fd); }
   PlainReturn return_to_plain(int fd) override { return engine::return_to_plain(c_, fd); }
   int judge_error(int error) override { return engine::judge_error(c_, error); }
-  bool is_mere_end() const override { return engine::is_mere_end(c_); }
+  short untrue_at_end() const override { return engine::untrue_at_end(c_); }
   void note_linger(bool is_resetting) override { engine::note_linger(c_, is_resetting); }
   bool set_kept_option(int name, int value) override {
     return engine::set_kept_option(c_, name, value);

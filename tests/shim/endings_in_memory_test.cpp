@@ -216,6 +216,52 @@ TEST_P(OfAProcess, IsAnEndToPollers) {
   }
 }
 
+// Whatever was asked for: pollers report errors to all.
+TEST_P(OfAProcess, IsAnEndWhateverIsAskedFor) {
+  for (const int round : {0, 1, 2, 3}) {
+    SCOPED_TRACE(round);
+    const bool is_shut = (round & 1) != 0, is_nonblocking = (round & 2) != 0;
+    const Listener listener = listen_loopback();
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    const Fd go(ends[1]), start(ends[0]);
+    Doomed server(GetParam(), [&] {
+      const int fd = accept_one(listener.fd.get()).release();
+      for (int i = 0; i < 50; ++i) send_all(fd, recv_exactly(fd, 10));
+      char byte;
+      EXPECT_EQ(read(start.get(), &byte, 1), 1);
+    });
+    const Fd client = dial(listener.address);
+    for (int i = 0; i < 50; ++i) {
+      send_all(client.get(), "0123456789");
+      EXPECT_EQ(recv_exactly(client.get(), 10), "0123456789");
+    }
+    if (is_shut) {
+      EXPECT_EQ(shutdown(client.get(), SHUT_WR), 0);
+    }
+    EXPECT_EQ(write(go.get(), "g", 1), 1);
+    server.await();
+    if (is_nonblocking) make_nonblocking(client.get());
+    const int always = is_shut ? POLLHUP : 0;
+    for (const short events : {POLLRDHUP, POLLIN, POLLOUT, POLLPRI, 0}) {
+      pollfd one{client.get(), events, 0};
+      const int ready = (events & ~POLLPRI) | always;
+      EXPECT_EQ(poll(&one, 1, ready != 0 ? kSoon : 20), ready != 0 ? 1 : 0);
+      EXPECT_EQ(one.revents, ready) << events;
+      const timespec none{};
+      EXPECT_EQ(ppoll(&one, 1, &none, nullptr), ready != 0 ? 1 : 0);
+      EXPECT_EQ(one.revents, ready) << events;
+    }
+    const Fd set(epoll_create1(EPOLL_CLOEXEC));
+    epoll_event event{EPOLLRDHUP, {.fd = client.get()}};
+    ASSERT_EQ(epoll_ctl(set.get(), EPOLL_CTL_ADD, client.get(), &event), 0);
+    EXPECT_EQ(epoll_wait(set.get(), &event, 1, kSoon), 1);
+    EXPECT_EQ(event.events, static_cast<uint32_t>(POLLRDHUP | always));
+    EXPECT_EQ(get_option(client.get(), SOL_SOCKET, SO_ERROR), 0);
+    expect_end_of_stream(client.get());
+  }
+}
+
 // As of a close: it was not delivered.
 TEST_P(OfAProcess, WhoHasNotReadAllLeavesAReset) {
   const Listener listener = listen_loopback();
