@@ -16,7 +16,7 @@
 namespace ddpsock::shim {
 
 constinit std::atomic<unsigned> watch_count{0};
-constinit std::atomic<int> MemberChange::under_way{0};
+constinit std::array<MemberChange::Changes, MemberChange::kPlaces> MemberChange::places{};
 
 namespace {
 
@@ -144,6 +144,21 @@ void forget_watches_in(int set) {
   forget_where([=](uint64_t key) { return set_of(key) == set; });
 }
 
+// In a child that a signal handler forked inside the call it is not counted any more.
+MemberChange::~MemberChange() {
+  uint64_t now = changes_.load();
+  while (now >> 32 == before_ >> 32 && !changes_.compare_exchange_weak(now, now - 1)) {
+  }
+}
+
+void MemberChange::in_child() {
+  for (Changes& changes : places) {
+    uint64_t now = changes.load();
+    while (!changes.compare_exchange_weak(now, ((now >> 32) + 1) << 32)) {
+    }
+  }
+}
+
 void note_member(int set, int fd, epoll_data_t data) {
   visit_with_data(set, data.u64, [=](Watch& watch, int watched) {
     if (watched != fd) watch.may_withdraw.store(false, std::memory_order_relaxed);
@@ -156,7 +171,7 @@ bool may_withdraw_from(int set, epoll_data_t data) {
     may &= watch.may_withdraw.load(std::memory_order_relaxed);
     is_known &= watch.is_alone.load(std::memory_order_relaxed);
   });
-  if (!may || (is_known && !MemberChange::is_any())) return may;
+  if (!may || (is_known && !MemberChange::is_any_of(set))) return may;
   const std::optional<unsigned> count = count_members_with(set, data.u64);
   if (!count) return true;
   may = *count == 1;

@@ -8,7 +8,9 @@
 
 #include <sys/epoll.h>
 
+#include <array>
 #include <atomic>
+#include <cstdint>
 
 namespace ddpsock::shim {
 
@@ -31,18 +33,28 @@ struct Watched {
   bool may_withdraw = false;
 };
 
-// An epoll_ctl is at work: what becomes a member may have any data, and be reported to another
-// thread before note_member().
+// An epoll_ctl is at work on `set`: what becomes a member may have any data, and be reported to
+// another thread before that is known.
 class MemberChange {
  public:
-  MemberChange() { under_way.fetch_add(1); }
-  ~MemberChange() { under_way.fetch_sub(1); }
+  explicit MemberChange(int set) : changes_(of(set)), before_(changes_.fetch_add(1)) {}
+  ~MemberChange();
   MemberChange(const MemberChange&) = delete;
   MemberChange& operator=(const MemberChange&) = delete;
-  static bool is_any() { return under_way.load() != 0; }
+  // Of this set, or of one with a number that shares its place.
+  static bool is_any_of(int set) { return static_cast<uint32_t>(of(set).load()) != 0; }
+  // Those that are under way are the parent's.
+  static void in_child();
 
  private:
-  static std::atomic<int> under_way;
+  // How many; in the upper half how often that began anew, in a child.
+  using Changes = std::atomic<uint64_t>;
+  static constexpr unsigned kPlaces = 64;
+  static Changes& of(int set) { return places[static_cast<unsigned>(set) % kPlaces]; }
+  static std::array<Changes, kPlaces> places;
+
+  Changes& changes_;
+  const uint64_t before_;
 };
 // `fd` has become, or stays, a member of `set` with this data: an event with it may be this one's
 // from now on, and is not withdrawn on the word of another.

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/process.h"
+#include "shim/epoll_watch.h"
 #include "shim/fd_table.h"
 #include "shim/real.h"
 
@@ -138,10 +139,9 @@ void WatchedSet::in_child() {
   generation_.store(base::process_generation(), std::memory_order_relaxed);
   for (std::atomic<uint64_t>& numbers : own_)
     if (numbers.load(std::memory_order_relaxed) != 0) numbers.store(0, std::memory_order_relaxed);
-  for (WatchedSet& s : sets) {
-    s.changes_.store(0, std::memory_order_relaxed);
+  MemberChange::in_child();
+  for (const WatchedSet& s : sets)
     if (const int set = s.set_.load(std::memory_order_relaxed) - 1; set >= 0) forget_set(set);
-  }
 }
 
 WatchedSet* WatchedSet::claim(int set) {
@@ -376,10 +376,6 @@ void WatchedSet::tell_kernel_all() {
   for (WatchedSet& s : sets) s.tell_all();
 }
 
-WatchedSet::Change::Change(int set) : set_(find(set)) {
-  if (set_ != nullptr) set_->changes_.fetch_add(1);
-}
-
 WatchedSet::Inside::Inside(WatchedSet& set) : set_(set) {
   set.inside_.fetch_add(1);
   if (set.waiter_.exchange(base::thread_id()) != base::thread_id()) set.tell_all();
@@ -472,6 +468,7 @@ uint32_t WatchedSet::without_bell(const epoll_event& event) {
   uint32_t left = event.events;
   bool is_watched = false;
   const int saved_errno = errno;
+  const int set = set_.load(std::memory_order_relaxed) - 1;
   each([&](Watch& w, int fd) {
     if (w.data.load(std::memory_order_relaxed) != event.data.u64) return;
     is_watched = true;
@@ -484,11 +481,11 @@ uint32_t WatchedSet::without_bell(const epoll_event& event) {
     if ((left & kEnded) != 0 && w.is_hushed.load(std::memory_order_relaxed)) {
       // With that it is readable too.
       const uint32_t wanted = w.events.load(std::memory_order_relaxed);
-      if (changes_.load() == 0) left &= wanted | EPOLLERR | EPOLLHUP;
+      if (!MemberChange::is_any_of(set)) left &= wanted | EPOLLERR | EPOLLHUP;
       left |= wanted & (kReadable | EPOLLRDHUP);
       return tell(w, fd);
     }
-    if ((left & kReadable) == 0 || (left & kEnded) != 0 || changes_.load() > 0) return;
+    if ((left & kReadable) == 0 || (left & kEnded) != 0 || MemberChange::is_any_of(set)) return;
     with_stream(fd, [&](engine::Stream& stream) {
       if (is_for_bell(w, fd, stream)) {
         left &= ~kReadable;

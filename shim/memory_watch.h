@@ -53,20 +53,6 @@ class WatchedSet {
   }
   // This set's: whoever asks one that others hold finds that told already (share()).
   void tell_all();
-  // An epoll_ctl is at work on the set: what becomes a member may have any data, and be reported to
-  // another thread before that is known.
-  class Change {
-   public:
-    explicit Change(int set);
-    ~Change() {
-      if (set_ != nullptr) set_->changes_.fetch_sub(1);
-    }
-    Change(const Change&) = delete;
-    Change& operator=(const Change&) = delete;
-
-   private:
-    WatchedSet* set_;
-  };
   // A thread waits in the set, from its first look to its return.
   class Inside {
    public:
@@ -161,7 +147,6 @@ class WatchedSet {
   std::atomic<int> set_;          // plus 1; 0: free
   std::atomic<uint32_t> waiter_;  // the thread that waited here last
   std::atomic<int> inside_;
-  std::atomic<int> changes_;  // under way
   std::atomic<bool> is_deferring_;
   std::atomic<bool> is_kernel_behind_;  // what was put off is the program's wish
   std::atomic<bool> is_quiet_;

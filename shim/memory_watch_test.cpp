@@ -14,9 +14,11 @@
 
 #include <array>
 #include <cerrno>
+#include <optional>
 #include <utility>
 
 #include "base/kernel_call.h"
+#include "shim/epoll_watch.h"
 #include "shim/real.h"
 #include "shim/test_parts.h"
 
@@ -295,6 +297,24 @@ TEST_F(QuietMemoryWatch, AnEndIsReportedWhereOthersAreBusy) {
   ASSERT_EQ(epoll_wait(set, events, 4, 0), 2);
   for (const epoll_event& event : {events[0], events[1]})
     EXPECT_EQ(event.events, uint32_t{EPOLLIN}) << "the other bits were not asked for";
+}
+
+// Another thread's that is under way stays its parent's, and so does what a signal handler forked
+// in.
+TEST_F(MemoryWatch, AForkedChildHasNoChangeUnderWay) {
+  std::optional<MemberChange> change(std::in_place, set);
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool has_another = MemberChange::is_any_of(set);
+    change.reset();
+    _exit(has_another ? 1 : MemberChange::is_any_of(set) ? 2 : 0);
+  }
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_TRUE(MemberChange::is_any_of(set));
+  change.reset();
+  EXPECT_FALSE(MemberChange::is_any_of(set));
 }
 
 TEST_F(MemoryWatch, AClosedDescriptorIsForgotten) {
