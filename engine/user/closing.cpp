@@ -100,8 +100,6 @@ void take_unread_words_beside_relatives(Connection& c, int fd) {
   take_unread_words(c, fd);
 }
 
-// Frees the record once nobody is inside a call: close() may come while another thread sleeps in
-// recv(), and then that thread does this when it wakes.
 void finish_release(Connection& c) {
   if (!c.r.is_dying.load()) return;
   // A relative may have died in a call.

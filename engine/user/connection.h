@@ -11,9 +11,9 @@
 // number is still its socket's. user_stream.h is how they are called.
 //
 // All of them: `fd` is the number that the program's call came with. Functions that return int
-// return 0 or the errno value for that call, and keep errno only where they say so. Those that may
-// sleep take `fd` by reference, or note it in a Descriptor: it is -1 afterwards if the number is
-// another's by then.
+// return 0 or the errno value for that call, but for still(), and keep errno only where they say
+// so. Who sleeps asks still() before it goes on. A number taken by reference, or noted in a
+// Descriptor, is -1 afterwards if it is another's by then; who passed it by value asks again.
 #ifndef DDPSOCK_ENGINE_USER_CONNECTION_H_
 #define DDPSOCK_ENGINE_USER_CONNECTION_H_
 
@@ -34,7 +34,6 @@
 namespace ddpsock::engine {
 
 struct Connection {
-  // The record's cookie has just been compared, or read.
   Connection(Arena& a, Record& record, Stream& s)
       : arena(a), r(record), rx(record.rx), tx(record.tx), inbox(record.rx.inbox), stream(s) {}
 

@@ -15,6 +15,8 @@ int fail_protocol(Connection& c, int fd, rdmap::TermCode code, Bytes segment);
 int fail_crc(Connection& c, int fd);
 int fail_lost(Connection& c, int fd, const char* why);
 int fail_refused(Connection& c, int fd, int error, const char* why);
+
+// The same for who has the error told elsewhere.
 void end_connection(Connection& c, int fd, const char* why);
 
 // An FPDU that is not stream data, whole or in part. 0: it meant nothing here. EPROTOTYPE: the

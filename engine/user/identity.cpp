@@ -33,7 +33,6 @@ uint64_t cookie_of(int fd) {
   return base::sys.getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) == 0 ? cookie : 0;
 }
 
-// A stream whose kernel gave no cookie is taken at its number.
 bool is_my_cookie(const Connection& c, int fd) {
   return c.r.cookie == 0 || cookie_of(fd) == c.r.cookie;
 }

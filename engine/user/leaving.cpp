@@ -61,7 +61,6 @@ static void end_receiving(Connection& c, int fd);
 static void await_writer(Connection& c);
 static bool has_left_a_sleeper(Connection& c);
 
-// Takes octets that are counted, but for `stays`, also those under way. False: they have not come.
 bool take_counted_octets(Connection& c, int fd, uint64_t stays, Duration patience) {
   InLane lane(c);
   const Time end = base::now() + patience;
@@ -94,7 +93,6 @@ static void wake_peers_writer(Connection& c) {
   wake_writer(segment->lane_from(other(c.r.memory.end)));
 }
 
-// The connection ends. Octets left unread would make the kernel reset it; bytes left unread shall.
 void end_in_memory(Connection& c, int fd) {
   const base::KeepErrno keep;
   note_end_in_memory(c);
@@ -126,8 +124,6 @@ void before_exit(Connection& c, int fd) {
   if (hold.try_take()) end_receiving(c, fd);
 }
 
-// The peer is gone, and its kernel says so by a reset. Was it for octets alone? It had read all
-// that was sent to it, but for the last `since` bytes, and did not ask for a reset.
 bool is_reset_in_vain(const Connection& c, size_t since) {
   const Memory& m = c.r.memory;
   shm::Segment* segment = c.segment.load(std::memory_order_acquire);
@@ -139,7 +135,6 @@ bool is_reset_in_vain(const Connection& c, size_t since) {
          in.writer.is_resetting.load(std::memory_order_relaxed) == 0;
 }
 
-// A FIN is about to follow what is published, also where another thread sleeps in a send.
 void close_for_sending(Connection& c) {
   shm::Segment* segment = c.segment.load(std::memory_order_acquire);
   if (segment == nullptr) return;
@@ -149,7 +144,6 @@ void close_for_sending(Connection& c) {
   wake_writer(lane);
 }
 
-// What lies in memory is not delivered, and the peer shall know by more than an end.
 void fail_in_memory(Connection& c) {
   shm::Segment* segment = c.segment.load(std::memory_order_acquire);
   if (segment == nullptr) return;
@@ -191,7 +185,6 @@ void leave_as_writer(Connection& c, int fd) {
   send_fpdus_for_good(c, fd);
 }
 
-// REQUIRES: the send lease.
 void send_fpdus_for_good(Connection& c, int fd) {
   Memory& m = c.r.memory;
   m.sending = Way::kWireAgain;
@@ -201,15 +194,12 @@ void send_fpdus_for_good(Connection& c, int fd) {
   drop_descriptor(c);
 }
 
-// REQUIRES: the send lease. 0, or the errno value for a call that has FPDUs to send.
 int send_on_wire_again(Connection& c, int fd) {
   if (c.is_sending_beyond_reach()) return ECONNRESET;
   if (c.r.memory.sending == Way::kMemory) leave_as_writer(c, fd);
   return 0;
 }
 
-// False: no bytes can lie in shared memory, now or later. `is_sender`: the caller holds the send
-// lease, and is not in the middle of something.
 bool close_lanes(Connection& c, int fd, bool is_sender) {
   Memory& m = c.r.memory;
   auto state = m.state.load();

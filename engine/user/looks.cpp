@@ -26,7 +26,6 @@ namespace ddpsock::engine {
 
 static Io readable_on_wire(Connection& c, int fd);
 
-// Other bytes lie in front of FPDU `msn`.
 bool is_border(Connection& c, uint32_t msn) {
   if (c.inbox.has_beyond() && msn == c.inbox.beyond_fpdu) return true;
   const shm::Segment* segment = c.segment.load(std::memory_order_acquire);
@@ -50,13 +49,10 @@ bool is_left_behind(Connection& c) {
   return lane->is_leaving() && lane->size() > 0;
 }
 
-// Of those that a poller may need one stays; the others are only in the way.
 uint64_t octets_before_wire(Connection& c) {
   return c.inbox.has_beyond() ? c.inbox.beyond_octets : InLane(c)->octets_unread();
 }
 
-// Of what lies behind the last FPDU of a kind: how many bytes were shown or, without `to`, lie
-// there.
 size_t look_behind_border(Connection& c, IoCursor* to, bool is_truncating) {
   const BlockChain& beyond = c.inbox.beyond;
   if (c.inbox.has_beyond())

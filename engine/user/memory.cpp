@@ -64,7 +64,6 @@ bool is_all_acknowledged(int fd) {
 
 static bool on_joined(Connection& c, int fd, MemoryState before);
 
-// REQUIRES: the send lease.
 void offer_memory(Connection& c, stream::Hello& hello) {
   Memory& m = c.r.memory;
   if (c.r.role != Role::kInitiator || m.state != MemoryState::kUnasked) return;
@@ -94,7 +93,6 @@ void offer_memory(Connection& c, stream::Hello& hello) {
   hello.memory = stream::MemoryOffer{m.offer.pid, m.offer.fd, m.offer.secret};
 }
 
-// REQUIRES: the receive lease.
 void note_invitation(Connection& c, const stream::Hello& hello) {
   Memory& m = c.r.memory;
   if (c.r.role != Role::kResponder || !hello.memory) return;
@@ -175,7 +173,6 @@ void withdraw_offer(Connection& c) {
   drop_descriptor(c);
 }
 
-// As the peer sees it: a side that only receives may never have had to notice.
 MemoryState memory_state(const Connection& c) {
   const MemoryState state = c.r.memory.state.load(std::memory_order_acquire);
   const shm::Segment* segment = c.segment.load(std::memory_order_acquire);
@@ -274,7 +271,6 @@ Io send_before_memory(Connection& c, int fd, std::span<const iovec> from, int fl
   return Sender(c, fd, from, flags).run();
 }
 
-// Have all FPDUs been read that come before what is in memory? REQUIRES: the receive lease.
 bool is_at_memory(Connection& c) {
   const shm::Segment* segment = c.segment.load(std::memory_order_acquire);
   if (segment == nullptr || c.r.memory.receiving != Way::kWire || !c.rx.is_started) return false;
@@ -282,7 +278,6 @@ bool is_at_memory(Connection& c) {
   return c.rx.msn == InLane(c)->first_fpdu_in_memory();
 }
 
-// Could what follows the FPDU in front be anything else? Then nothing beyond it must be read.
 bool is_wire_near_memory(const Connection& c) {
   const MemoryState state = c.r.memory.state.load(std::memory_order_relaxed);
   if (c.inbox.has_beyond()) return true;
@@ -292,7 +287,6 @@ bool is_wire_near_memory(const Connection& c) {
          (state == MemoryState::kJoined || state == MemoryState::kOffered || segment->has_moved());
 }
 
-// What has been read in the belief that it was an FPDU is octets. REQUIRES: is_at_memory().
 void begin_receiving_in_memory(Connection& c) {
   InLane(c)->note_octets(c.inbox.buffered());
   c.inbox.free_buffer(c.arena);

@@ -24,7 +24,6 @@
 
 namespace ddpsock::engine {
 
-// Does what comes next lie in memory? Not any more once the peer has left, and all there was read.
 bool is_next_in_memory(Connection& c, int fd) {
   if (is_at_memory(c)) begin_receiving_in_memory(c);
   if (c.r.memory.receiving != Way::kMemory || c.is_beyond_reach()) return false;

@@ -58,8 +58,6 @@ bool is_raw_message(const Connection& c, const uint8_t* fpdu) {
          (view->rsvd_ulp().control & RDMAP_CTRL_OPCODE_MASK) == RDMAP_OP_SEND_SE;
 }
 
-// One that is whole and has been checked. REQUIRES: the receive lease. 0, EPROTOTYPE: the peer's
-// direction is plain from here on; or the errno value of a failure.
 int take_raw_message(Connection& c, int fd, Bytes ulpdu) {
   const auto message = decode_raw(ulpdu, c.rx.msn);
   const bool is_mark = message && message->kind == DDPSOCK_RAW_MARK;
@@ -83,8 +81,6 @@ static bool has_all_been_seen(const Connection& c, uint32_t msn_seen) {
          msn_seen - raw.control_begin <= raw.control_end - raw.control_begin;
 }
 
-// The peer wants its direction and ours plain. What cannot be done now is not answered: it asks
-// again, or gives up. REQUIRES: both leases.
 void answer_raw(Connection& c, int fd, const RawMessage& question) {
   if (c.r.is_one_sided || c.r.raw.is_tx_plain || !c.tx.is_started || c.tx.is_shut) return;
   if (c.is_state(StreamState::kFailed) || !has_all_been_seen(c, question.number)) return;
@@ -97,7 +93,6 @@ void answer_raw(Connection& c, int fd, const RawMessage& question) {
   keep_error(c, send_mark(c, fd, question.rest));
 }
 
-// REQUIRES: the send lease, no tail. 0, EAGAIN, or another errno value.
 int send_mark(Connection& c, int fd, Bytes repeated) {
   close_lanes(c, fd, true);
   const auto number = static_cast<uint32_t>(repeated.size());
@@ -108,7 +103,6 @@ int send_mark(Connection& c, int fd, Bytes repeated) {
   return 0;
 }
 
-// REQUIRES: the send lease, no tail.
 int send_raw_message(Connection& c, int fd, uint32_t kind, uint32_t number, Bytes body,
                      Bytes behind) {
   const auto ulpdu =
@@ -169,8 +163,6 @@ static int take_mark(Connection& c, int fd, uint32_t repeated) {
   return EPROTOTYPE;
 }
 
-// REQUIRES: both leases. What the kernel was told for our sake is taken back; not by who has lost
-// the number (-1), whose call must not go on as libc's.
 bool become_plain(Connection& c, int fd) {
   if (fd < 0) return false;
   const bool is_tx_over = c.r.raw.is_tx_plain || c.tx.is_shut;

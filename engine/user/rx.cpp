@@ -25,7 +25,6 @@
 
 namespace ddpsock::engine {
 
-// Where the end is found: an error that was kept is told there, once, by a look too.
 Io end_of_stream(Connection& c) {
   const int error = std::exchange(c.rx.error, 0);
   return error != 0 ? Io::fail(error) : Io::ok(0);

@@ -21,7 +21,7 @@ class Scan {
 
   // What lies in the kernel and the buffer now, seen by one look.
   struct Sight {
-    size_t payload = 0;      // deliverable bytes, of which `copied` went to the cursor
+    size_t payload = 0;      // deliverable bytes, copied or counted
     bool has_ended = false;  // nothing deliverable, and the peer's stream is over
     int error = 0;           // nothing deliverable, and the kernel or the stream has this to report
     size_t queued = 0;       // unread bytes of the kernel that were seen

@@ -37,7 +37,6 @@ bool is_at_unseen_urgent_byte(int fd, int flags) {
 
 }  // namespace
 
-// Also of a stream that has failed, or is plain already.
 Io send_turned(Connection& c, int number, std::span<const iovec> from, int flags) {
   Descriptor fd(c, number);
   if (c.is_state(StreamState::kFailed)) return broken_pipe(fd, flags);
@@ -121,7 +120,6 @@ static Io end_turned(Connection& c, size_t got, Io io) {
   return Io::ok(static_cast<ssize_t>(got));
 }
 
-// `got` bytes of the call have been delivered before.
 Io recv_turned(Connection& c, int fd, IoCursor& to, int flags, size_t got, Patience& patience) {
   const bool is_truncating = (flags & MSG_TRUNC) != 0;
   got += deliver_ready(c, to, is_truncating);

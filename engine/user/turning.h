@@ -21,7 +21,8 @@ Io readable_turned(Connection& c, int fd);
 bool is_recv_ready_turned(Connection& c, int fd);
 
 // Before a read that sleeps: 0 where that may, by the kernel's own timeout; or the call has slept
-// before, and this has waited for what is left of its time.
+// before, and this has waited for what is left of its time. `has_part`: of what is wanted; then a
+// signal ends the wait.
 int await_again(Connection& c, int& fd, int flags, Patience& patience, bool has_part);
 // Passes over what comes twice, as far as it is there. False: there is more, or `io`.
 bool pass_over_what_is_there(Connection& c, int fd, Io& io);

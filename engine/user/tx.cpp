@@ -86,8 +86,7 @@ int keep_tail(Connection& c, int fd, IoCursor bytes, size_t size) {
   return 0;
 }
 
-// Sends what the kernel cut off. Waits at most kTailPatience, whatever the socket's mode: nothing
-// may be sent before it, and a peer must not see half an FPDU if the program ends.
+// A peer must not see half an FPDU if the program ends.
 int flush_tail(Connection& c, int fd, bool may_wait) {
   constexpr Duration kTailPatience = Duration::from_ms(2000);
   const Time deadline = base::now() + kTailPatience;
@@ -155,8 +154,7 @@ Io send_now(Connection& c, int fd, std::span<const iovec> from, int flags) {
   return Sender(c, fd, from, flags).run();
 }
 
-// The kernel's own EPIPE and SIGPIPE. REQUIRES: the sending side has been shut down, or another
-// thread is about to: an octet that nobody counted must not slip out before.
+// An octet that nobody counted must not slip out before the shutdown.
 Io broken_pipe(int fd, int flags) {
   base::sys.shutdown(fd, SHUT_WR);
   const ssize_t n = base::sys.send(fd, "", 1, flags);

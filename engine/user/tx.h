@@ -11,18 +11,20 @@
 
 namespace ddpsock::engine {
 
+// The kernel's own EPIPE and SIGPIPE. REQUIRES: the sending side has been shut down, or another
+// thread is about to.
+Io broken_pipe(int fd, int flags);
 // Stream::send().
 Io send_now(Connection& c, int fd, std::span<const iovec> from, int flags);
 
 // All below: REQUIRES the send lease.
 
-// EPIPE, with SIGPIPE unless the call does not want it.
-Io broken_pipe(int fd, int flags);
 // For a call that ends with `error`, having sent so many bytes.
 Io sent_or_error(Connection& c, size_t sent, int error);
 // What the kernel says once, for the next call to tell.
 void keep_send_error(Connection& c, int error);
-// Hands over the rest of an FPDU that the kernel cut.
+// Hands over the rest of an FPDU that the kernel cut: nothing may be sent before it. EAGAIN: not
+// all; with `may_wait` it has waited at most 2 s.
 int flush_tail(Connection& c, int fd, bool may_wait);
 // What the kernel has not taken of FPDUs that it has begun.
 int keep_tail(Connection& c, int fd, IoCursor bytes, size_t size);

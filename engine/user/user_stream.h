@@ -24,6 +24,7 @@ namespace ddpsock::engine {
 
 class UserStream final : public Stream {
  public:
+  // The record's cookie has just been compared, or read.
   UserStream(Arena& arena, Record& record) : c_(arena, record, *this) {}
 
   Io send(int fd, std::span<const iovec> from, int flags) override {
