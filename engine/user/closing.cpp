@@ -93,6 +93,8 @@ void take_unread_words(Connection& c, int fd) {
 // whoever leaves takes what lies there by then; one that is at work does it without our help.
 void take_unread_words_beside_relatives(Connection& c, int fd) {
   if (c.is_in_memory() || bytes_queued(fd) == 0) return;
+  // What may yet become a Request is for them to wait for: no verdict is due here.
+  if (c.r.peer == Peer::kUnknown && !has_whole_request(fd)) return;
   {
     Hold hold(c, c.rx.lease);
     if (!hold.try_take()) return;

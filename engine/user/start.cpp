@@ -97,12 +97,14 @@ int prepare_to_send(Connection& c, int fd, int flags) {
 int decide_before_writing(Connection& c, int fd) {
   if (c.r.peer == Peer::kPlain) return decide(c, fd, Peer::kPlain);
   if (c.r.peer != Peer::kUnknown) return 0;
+  return decide(c, fd, has_whole_request(fd) ? Peer::kRequired : Peer::kPlain);
+}
+
+bool has_whole_request(int fd) {
   const base::KeepErrno keep;
   uint8_t frame[MPA_MAX_STARTUP_SIZE];
   const ssize_t n = base::sys.recv(fd, frame, sizeof frame, MSG_PEEK | MSG_DONTWAIT);
-  const bool is_mpa =
-      n > 0 && judge_first({frame, static_cast<size_t>(n)}) == mpa::Sniff::kMpaRequest;
-  return decide(c, fd, is_mpa ? Peer::kRequired : Peer::kPlain);
+  return n > 0 && judge_first({frame, static_cast<size_t>(n)}) == mpa::Sniff::kMpaRequest;
 }
 
 // Until the peer's frame has been read, by whichever thread: the lease is held for a look only, and

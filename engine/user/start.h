@@ -19,6 +19,8 @@ int start_receiving(Connection& c, int fd, int flags);
 
 // Before anything is written: is the peer's word needed, or was it said? As above.
 int decide_before_writing(Connection& c, int fd);
+// A whole one, good or bad, is the first that lies unread. Only looks.
+bool has_whole_request(int fd);
 // Takes in what the peer has said, or waits for it until `patience` is over.
 int await_start_frame(Connection& c, int fd, bool may_wait, Time patience);
 // What an unknown peer has said. 0: that of a DDP peer; EPROTOTYPE; or it has said nothing.

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
 
 #include <atomic>
 #include <thread>
@@ -314,6 +315,43 @@ TEST(Closing, BeforeTheRequestIsReadAnswersItAndEndsTheConnection) {
     while ((n = ::recv(tcp.client, bytes, sizeof bytes, 0)) > 0) continue;
     EXPECT_EQ(n, 0) << strerror(errno);
   }
+}
+
+// A server that forks for each connection, and closes its copy before all of the Request has come.
+TEST(Closing, ACopyOfAnUndecidedConnectionDecidesNothing) {
+  const Buffer all = request();
+  for (const bool is_exit : {false, true})
+    for (const ptrdiff_t n : {10, 19}) {
+      SCOPED_TRACE(is_exit * 100 + n);
+      TcpPair tcp;
+      End b(tcp.server, Role::kResponder, Peer::kUnknown);
+      put(tcp.client, Buffer(all.begin(), all.begin() + n));
+      while (!kernel_says_readable(b.fd)) continue;
+      const pid_t child = fork();
+      if (child == 0) {
+        is_exit ? b.s->before_exit(b.fd) : b.release();
+        _exit(0);
+      }
+      waitpid(child, nullptr, 0);
+      EXPECT_EQ(b.s->status().state, StreamState::kStarting);
+      put(tcp.client, Buffer(all.begin() + n, all.end()) + chunk(pattern(9), 1));
+      EXPECT_EQ(b.recv(100), pattern(9));
+    }
+}
+
+TEST(Closing, ACopyOfAnUndecidedConnectionAnswersAWholeRequest) {
+  TcpPair tcp;
+  End b(tcp.server, Role::kResponder, Peer::kUnknown);
+  put(tcp.client, request());
+  while (!kernel_says_readable(b.fd)) continue;
+  const pid_t child = fork();
+  if (child == 0) {
+    b.release();
+    _exit(0);
+  }
+  waitpid(child, nullptr, 0);
+  EXPECT_EQ(raw_recv(tcp.client, MPA_KEY_SIZE).size(), size_t{MPA_KEY_SIZE});
+  EXPECT_FALSE(kernel_says_readable(b.fd)) << "nothing is left to reset the connection";
 }
 
 TEST(StartFrame, ByteByByteDoesNotProlongATimeout) {
