@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 
 #include <climits>
+#include <utility>
 
 #include "base/keep_errno.h"
 #include "base/kernel_call.h"
@@ -180,16 +181,24 @@ void leave_as_writer(Connection& c, int fd) {
   OutLane lane(c);
   lane->close();
   lane->leave();
-  m.is_filled = false;
-  set_int_option(fd, TCP_NOTSENT_LOWAT, m.unsent_limit);
+  if (std::exchange(m.is_filled, false)) set_int_option(fd, TCP_NOTSENT_LOWAT, m.unsent_limit);
   send_fpdus_for_good(c, fd);
+}
+
+// REQUIRES: the send lease.
+static void give_options_back(Connection& c, int fd) {
+  Memory& m = c.r.memory;
+  if (!m.has_set_options) return;
+  m.has_set_options = false;
+  set_int_option(fd, TCP_NOTSENT_LOWAT, m.unsent_limit);
+  if (!m.had_nodelay) set_int_option(fd, TCP_NODELAY, 0);
+  if (m.had_cork) set_int_option(fd, TCP_CORK, 1);
 }
 
 void send_fpdus_for_good(Connection& c, int fd) {
   Memory& m = c.r.memory;
   m.sending = Way::kWireAgain;
-  if (c.is_joined() && !m.had_nodelay) set_int_option(fd, TCP_NODELAY, 0);
-  if (c.is_joined() && m.had_cork) set_int_option(fd, TCP_CORK, 1);
+  give_options_back(c, fd);
   m.state.store(left_state(c), std::memory_order_release);
   drop_descriptor(c);
 }
@@ -197,7 +206,24 @@ void send_fpdus_for_good(Connection& c, int fd) {
 int send_on_wire_again(Connection& c, int fd) {
   if (c.is_sending_beyond_reach()) return ECONNRESET;
   if (c.r.memory.sending == Way::kMemory) leave_as_writer(c, fd);
+  give_options_back(c, fd);
   return 0;
+}
+
+// One that is at work finds its lane closed and does this itself: also a call of this thread's that
+// a signal handler has interrupted, for it may have counted octets that it has not sent.
+static void leave_where_idle(Connection& c, int fd, bool is_sender) {
+  const Memory& m = c.r.memory;
+  if (m.sending == Way::kWireAgain || c.is_sending_beyond_reach()) return;
+  Hold hold(c, c.tx.lease);
+  const auto outcome = hold.attempt_over_the_dead();
+  const bool is_mine =
+      outcome == base::Lease::Outcome::kAcquired ||
+      (outcome == base::Lease::Outcome::kHeldByMe && (is_sender || c.tx.is_asleep)) ||
+      (outcome == base::Lease::Outcome::kInherited && hold.inherit(fd) == 0);
+  if (!is_mine || m.sending == Way::kWireAgain) return;
+  const shm::Segment* segment = c.segment.load(std::memory_order_acquire);
+  segment != nullptr && segment->has_moved() ? leave_as_writer(c, fd) : send_fpdus_for_good(c, fd);
 }
 
 bool close_lanes(Connection& c, int fd, bool is_sender) {
@@ -206,26 +232,19 @@ bool close_lanes(Connection& c, int fd, bool is_sender) {
   while (state == MemoryState::kInvited || state == MemoryState::kUnasked)
     if (m.state.compare_exchange_weak(state, left_state(c))) return false;
   shm::Segment* segment = c.segment.load(std::memory_order_acquire);
-  if (segment == nullptr || (state != MemoryState::kJoined && state != MemoryState::kOffered))
-    return m.sending == Way::kMemory ||
+  if (segment == nullptr || (state != MemoryState::kJoined && state != MemoryState::kOffered)) {
+    const bool is_half_done = m.sending == Way::kMemory || m.has_set_options;
+    if (is_half_done && is_sender) leave_where_idle(c, fd, true);
+    return is_half_done ||
            (segment != nullptr && segment->has_moved() && m.receiving != Way::kWireAgain);
+  }
   m.has_left = true;
   // Who leaves before the stream has moved goes on sending FPDUs for good.
-  const bool has_moved = !segment->stay_on_wire();
-  if (has_moved) {
+  if (!segment->stay_on_wire()) {
     close_both_lanes(*segment);
     wake_peers_writer(c);
   }
-  // One that is at work finds its lane closed and does this itself: also a call of this thread's
-  // that a signal handler has interrupted, for it may have counted octets that it has not sent.
-  Hold hold(c, c.tx.lease);
-  const auto outcome = hold.attempt_over_the_dead();
-  const bool is_mine =
-      outcome == base::Lease::Outcome::kAcquired ||
-      (outcome == base::Lease::Outcome::kHeldByMe && (is_sender || c.tx.is_asleep)) ||
-      (outcome == base::Lease::Outcome::kInherited && hold.inherit(fd) == 0);
-  if (is_mine && m.sending != Way::kWireAgain)
-    has_moved ? leave_as_writer(c, fd) : send_fpdus_for_good(c, fd);
+  leave_where_idle(c, fd, is_sender);
   return true;
 }
 
@@ -233,6 +252,8 @@ void leave_memory(Connection& c, int fd) {
   const base::KeepErrno keep;
   if (!close_lanes(c, fd)) return;
   await_writer(c);
+  // It may have come to its end without another look at the lane.
+  leave_where_idle(c, fd, false);
   Hold hold(c, c.rx.lease);
   const Time end = base::now() + kAtLeave;
   for (;;) {

@@ -192,6 +192,7 @@ static bool on_joined(Connection& c, int fd, MemoryState before) {
   m.had_nodelay = int_option(fd, TCP_NODELAY) != 0;
   m.had_cork = int_option(fd, TCP_CORK) != 0;
   if (!m.state.compare_exchange_strong(before, MemoryState::kJoined)) return false;
+  m.has_set_options.store(true, std::memory_order_release);
   if (m.had_cork) set_int_option(fd, TCP_CORK, 0);
   if (!m.had_nodelay) set_int_option(fd, TCP_NODELAY, 1);
   drop_descriptor(c);
@@ -302,19 +303,21 @@ void drop_memory(Connection& c, int fd, bool is_last) {
   segment->unmap();
 }
 
+// A program that has not mapped the memory sends without giving anything back: the kernel is told
+// as well.
 bool set_kept_option(Connection& c, int name, int value) {
-  if (!c.is_joined()) return false;
+  if (!c.r.memory.has_set_options) return false;
   if (name == TCP_NOTSENT_LOWAT) {
     c.r.memory.unsent_limit = value;
   } else {
     (name == TCP_NODELAY ? c.r.memory.had_nodelay : c.r.memory.had_cork) = value != 0;
   }
-  return true;
+  return c.segment.load(std::memory_order_relaxed) != nullptr;
 }
 
 bool get_kept_option(Connection& c, int name, int& value) {
-  if (!c.is_joined()) return false;
   const Memory& m = c.r.memory;
+  if (!m.has_set_options) return false;
   value = name == TCP_NOTSENT_LOWAT ? m.unsent_limit.load()
           : name == TCP_NODELAY     ? m.had_nodelay
                                     : m.had_cork;

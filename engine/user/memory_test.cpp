@@ -27,6 +27,19 @@
 namespace ddpsock::engine {
 namespace {
 
+struct NoOperations final : OneSided {
+  void wake() override {}
+  void take_in() override {}
+  int flush() override { return 0; }
+};
+
+int tcp_option(int fd, int name) {
+  int value = -1;
+  socklen_t size = sizeof value;
+  EXPECT_EQ(getsockopt(fd, IPPROTO_TCP, name, &value, &size), 0);
+  return value;
+}
+
 class MemoryTest : public testing::Test {
  protected:
   MemoryTest() { join(a, b); }
@@ -295,12 +308,7 @@ TEST_F(MemoryTest, LeavingTakesTheBytesAlongAndBothDirectionsGoOn) {
 }
 
 TEST_F(MemoryTest, LeavingGivesTheProgramsLimitOfWhatIsUnsentBack) {
-  const auto limit_of = [](int fd) {
-    int bytes = -1;
-    socklen_t size = sizeof bytes;
-    EXPECT_EQ(getsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, &size), 0);
-    return bytes;
-  };
+  const auto limit_of = [](int fd) { return tcp_option(fd, TCP_NOTSENT_LOWAT); };
   for (const bool is_set_in_memory : {false, true}) {
     TcpPair pair{20'000, 20'000};
     MemoryEnd x(pair.client, Role::kInitiator), y(pair.server, Role::kResponder);
@@ -457,11 +465,6 @@ TEST_F(MemoryTest, AForkedChildHasItToo) {
 // As a program finds it that was executed while a thread was at work on the connection: nobody has
 // left the memory, and it is not mapped here.
 TEST_F(MemoryTest, WhatIsNotMappedIsNotTouched) {
-  struct NoOperations final : OneSided {
-    void wake() override {}
-    void take_in() override {}
-    int flush() override { return 0; }
-  };
   const Buffer m = pattern(100);
   uint8_t fpdu[64] = {};
   const Bytes bytes[] = {fpdu};
@@ -488,6 +491,8 @@ TEST_F(MemoryTest, WhatIsNotMappedIsNotTouched) {
 // A signal handler starts a program in the middle of a send: octets are counted by then of which
 // the kernel takes a part.
 TEST_F(MemoryTest, LeavingInTheMiddleOfAnOwnSendLosesNothing) {
+  ASSERT_TRUE(a.s->set_kept_option(TCP_NODELAY, 0));
+  ASSERT_TRUE(a.s->set_kept_option(TCP_CORK, 1));
   static Stream* leaver;
   leaver = a.s;
   static const auto real = base::sys.send;
@@ -500,12 +505,50 @@ TEST_F(MemoryTest, LeavingInTheMiddleOfAnOwnSendLosesNothing) {
   Buffer sent = fill(a, 1);
   base::sys.send = real;
   EXPECT_STREQ(a.s->status().memory, memory_text(MemoryState::kLeft));
+  EXPECT_EQ(tcp_option(a.fd, TCP_NODELAY), 0);
+  EXPECT_EQ(tcp_option(a.fd, TCP_CORK), 1);
+  ASSERT_FALSE(a.s->set_kept_option(TCP_CORK, 0)) << "it is the kernel's again";
+  const int zero = 0;
+  setsockopt(a.fd, IPPROTO_TCP, TCP_CORK, &zero, sizeof zero);
   Buffer got = drain(b, sent.size() - 1, 1);
   const Buffer more = fill(a, 2);
   sent.insert(sent.end(), more.begin(), more.end());
   const Buffer rest = drain(b, sent.size() - got.size(), 2);
   got.insert(got.end(), rest.begin(), rest.end());
   EXPECT_EQ(got, sent);
+}
+
+// The other thread has published all it sends, and does not look at its lane again.
+TEST_F(MemoryTest, LeavingBehindALastPublicationOfAnotherThreadIsWhole) {
+  ASSERT_TRUE(a.s->set_kept_option(TCP_NODELAY, 0));
+  uint8_t byte;
+  ASSERT_EQ(b.recv(&byte, 1, MSG_DONTWAIT).error, EAGAIN) << "the next is rung for";
+  static Stream* leaver;
+  static std::thread other;
+  static std::vector<shm::Segment*> segments;
+  segments.clear();
+  leaver = a.s;
+  for (const auto& [begin, end] : mapped_segments())
+    if (end - begin > 8192) segments.push_back(reinterpret_cast<shm::Segment*>(begin));
+  ASSERT_EQ(segments.size(), 2u) << "the two ends have the same";
+  static const auto real = base::sys.send;
+  base::sys.send = [](int fd, const void* p, size_t n, int flags) {
+    base::sys.send = real;
+    other = std::thread([fd] { leaver->leave_memory(fd); });
+    const auto& tail = segments[0]->lane_from(shm::End::kConnected).writer.tail;
+    while ((tail.load() & shm::kClosedBit) == 0) sched_yield();
+    // It finds the call at work.
+    usleep(10'000);
+    return ::send(fd, p, n, flags);
+  };
+  EXPECT_EQ(a.send(pattern(10)).count, 10);
+  base::sys.send = real;
+  ASSERT_TRUE(other.joinable());
+  other.join();
+  EXPECT_STREQ(a.s->status().memory, memory_text(MemoryState::kLeft));
+  EXPECT_EQ(tcp_option(a.fd, TCP_NODELAY), 0);
+  EXPECT_EQ(in_a_program([&](Stream&) { EXPECT_EQ(a.send(pattern(100)).count, 100); }), 0);
+  EXPECT_EQ(b.recv(110, MSG_WAITALL).size(), 110u);
 }
 
 // It leaves all in order, and the program is executed next.
@@ -688,12 +731,65 @@ TEST(MemoryStart, LeftBeforeItHasMovedItGivesTheProgramsOptionsBack) {
       EXPECT_EQ(b.recv(1), pattern(1));
     }
     for (const End* end : {&a, &b}) {
-      int nodelay = -1;
-      socklen_t size = sizeof nodelay;
-      getsockopt(end->fd, IPPROTO_TCP, TCP_NODELAY, &nodelay, &size);
-      EXPECT_EQ(nodelay, 0);
+      EXPECT_EQ(tcp_option(end->fd, TCP_NODELAY), 0);
       EXPECT_STREQ(end->s->status().engine, "user");
     }
+  }
+}
+
+// Whoever is at work on a send of FPDUs is not waited for, and has what bells need.
+TEST(MemoryStart, LeftWhileFpdusAreSentItGivesTheProgramsOptionsBack) {
+  enum class Next { kSend, kPassOn, kOneSided };
+  for (const Next next : {Next::kSend, Next::kPassOn, Next::kOneSided}) {
+    TcpPair tcp;
+    const int zero = 0, limit = 50'000;
+    setsockopt(tcp.server, IPPROTO_TCP, TCP_NODELAY, &zero, sizeof zero);
+    MemoryEnd a(tcp.client, Role::kInitiator), b(tcp.server, Role::kResponder);
+    for (int i = 0; i < 2; ++i) ASSERT_EQ(a.send(pattern(1)).count, 1);
+    EXPECT_EQ(b.recv(1), pattern(1));
+    EXPECT_TRUE(b.s->set_kept_option(TCP_NOTSENT_LOWAT, limit));
+    NoOperations operations;
+    static Stream* leaver;
+    static OneSided* begun;
+    static int left_in;
+    leaver = b.s;
+    begun = next == Next::kOneSided ? &operations : nullptr;
+    left_in = -1;
+    static const auto real = base::sys.send;
+    base::sys.send = [](int fd, const void* p, size_t n, int flags) {
+      if ((flags & MSG_MORE) != 0) return ::send(fd, p, n, flags);  // the start-up frame
+      base::sys.send = real;
+      left_in = fd;
+      std::thread([fd] {
+        begun != nullptr ? void(leaver->begin_one_sided(fd, *begun)) : leaver->leave_memory(fd);
+      }).join();
+      return ::send(fd, p, n, flags);
+    };
+    EXPECT_EQ(b.send(pattern(1)).count, 1);
+    base::sys.send = real;
+    ASSERT_EQ(left_in, b.fd);
+    EXPECT_STREQ(b.s->status().engine, "user");
+    int nodelay = -1;
+    EXPECT_TRUE(b.s->get_kept_option(TCP_NODELAY, nodelay));
+    EXPECT_EQ(nodelay, 0) << "as the program has set it, whatever the kernel has";
+    const pid_t executed = fork();
+    if (executed == 0) {
+      Stream* found = user_stream_engine().find(b.fd);
+      const bool is_kept = found->get_kept_option(TCP_NODELAY, nodelay) && nodelay == 0;
+      _exit(is_kept && !found->set_kept_option(TCP_NODELAY, 0) ? 0 : 1);
+    }
+    int status = 1;
+    waitpid(executed, &status, 0);
+    EXPECT_EQ(status, 0) << "it gives nothing back, and so tells the kernel";
+    if (next == Next::kPassOn) {
+      b.s->leave_memory(b.fd);
+    } else {
+      EXPECT_EQ(b.send(pattern(1)).count, 1);
+    }
+    EXPECT_FALSE(b.s->get_kept_option(TCP_NODELAY, nodelay));
+    EXPECT_EQ(tcp_option(b.fd, TCP_NODELAY), 0);
+    EXPECT_EQ(tcp_option(b.fd, TCP_NOTSENT_LOWAT), limit);
+    b.s->end_one_sided();
   }
 }
 

@@ -161,7 +161,9 @@ struct Memory {
   std::atomic<uint32_t> fpdu_beyond{0};
   uint8_t attempts = 0;  // to join
   bool had_nodelay = true,
-       had_cork = false;             // what the program had set, which bells must get past
+       had_cork = false;  // what the program had set, which bells must get past
+  // The kernel has what bells need, whatever `state` says by now: it is to be given back.
+  std::atomic<bool> has_set_options{false};
   std::atomic<int> unsent_limit{0};  // TCP_NOTSENT_LOWAT as the program has set it; 0: the host's
   // Since the kernel was last asked whether the peer lives: publications, and the coarse time then.
   uint32_t unnoticed = 0;
