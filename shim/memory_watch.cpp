@@ -305,23 +305,51 @@ void WatchedSet::tell(Watch& w, int fd) {
   tell_but_hush(w, fd);
 }
 
+uint32_t WatchedSet::events_for_kernel(const Watch& w) {
+  const uint32_t events = w.events.load(std::memory_order_relaxed);
+  return w.is_hushed.load(std::memory_order_relaxed) ? hushed(events) : events;
+}
+
 void WatchedSet::tell_but_hush(Watch& w, int fd) {
+  const uint32_t before = orders_.load();
   const bool is_wanted = w.is_wanted.load(std::memory_order_relaxed);
   const bool is_in_kernel = w.is_in_kernel.load(std::memory_order_relaxed);
-  epoll_event event{};
-  event.events = w.events.load(std::memory_order_relaxed);
-  if (w.is_hushed.load(std::memory_order_relaxed)) event.events = hushed(event.events);
-  event.data.u64 = w.data.load(std::memory_order_relaxed);
-  const bool is_same = w.kernel_events.load(std::memory_order_relaxed) == event.events &&
-                       w.kernel_data.load(std::memory_order_relaxed) == event.data.u64;
+  const bool is_same =
+      w.kernel_events.load(std::memory_order_relaxed) == events_for_kernel(w) &&
+      w.kernel_data.load(std::memory_order_relaxed) == w.data.load(std::memory_order_relaxed);
   if (is_wanted == is_in_kernel && (!is_wanted || is_same)) return;
-  const int operation = !is_wanted ? EPOLL_CTL_DEL : is_in_kernel ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+  order(w, fd, !is_wanted ? EPOLL_CTL_DEL : is_in_kernel ? EPOLL_CTL_MOD : EPOLL_CTL_ADD);
+  if (orders_.fetch_add(1) != before) order_again(w, fd);
+}
+
+// Other calls have ended since that began, and the kernel may have heard of them before it or
+// behind it. Of those that overlap the last to end finds the others counted, and tells the kernel
+// what is then wanted.
+void WatchedSet::order_again(Watch& w, int fd) {
+  uint32_t before;
+  do {
+    before = orders_.load();
+    if (w.fd.load(std::memory_order_acquire) != fd + 1) return;
+    if (!w.is_wanted.load(std::memory_order_relaxed))
+      order(w, fd, EPOLL_CTL_DEL);
+    else if (order(w, fd, EPOLL_CTL_MOD) == ENOENT)
+      order(w, fd, EPOLL_CTL_ADD);
+  } while (orders_.fetch_add(1) != before);
+}
+
+// 0, or what is wrong.
+int WatchedSet::order(Watch& w, int fd, int operation) {
+  epoll_event event{};
+  event.events = events_for_kernel(w);
+  event.data.u64 = w.data.load(std::memory_order_relaxed);
   const int saved_errno = errno;
-  real.epoll_ctl(set_.load(std::memory_order_relaxed) - 1, operation, fd, &event);
+  const int set = set_.load(std::memory_order_relaxed) - 1;
+  const int error = real.epoll_ctl(set, operation, fd, &event) == 0 ? 0 : errno;
   errno = saved_errno;
-  w.is_in_kernel.store(is_wanted, std::memory_order_relaxed);
+  w.is_in_kernel.store(operation != EPOLL_CTL_DEL, std::memory_order_relaxed);
   w.kernel_events.store(event.events, std::memory_order_relaxed);
   w.kernel_data.store(event.data.u64, std::memory_order_relaxed);
+  return error;
 }
 
 void WatchedSet::tell_all() {
@@ -374,6 +402,14 @@ int WatchedSet::ask(epoll_event* answer, int room) const {
 
 void WatchedSet::tell_kernel_all() {
   for (WatchedSet& s : sets) s.tell_all();
+}
+
+WatchedSet::Order::Order(WatchedSet* set, int fd)
+    : set_(set), fd_(fd), before_(set != nullptr ? set->orders_.load() : 0) {}
+
+WatchedSet::Order::~Order() {
+  if (set_ == nullptr || set_->orders_.fetch_add(1) == before_) return;
+  if (Watch* w = set_->find_fd(fd_); w != nullptr) set_->order_again(*w, fd_);
 }
 
 WatchedSet::Inside::Inside(WatchedSet& set) : set_(set) {

@@ -53,6 +53,20 @@ class WatchedSet {
   }
   // This set's: whoever asks one that others hold finds that told already (share()).
   void tell_all();
+  // A call of the program's epoll_ctl, from before the kernel hears of it until that is known here.
+  // Of calls that overlap nobody knows which the kernel heard last.
+  class Order {
+   public:
+    Order(WatchedSet* set, int fd);  // nullptr: of none
+    ~Order();
+    Order(const Order&) = delete;
+    Order& operator=(const Order&) = delete;
+
+   private:
+    WatchedSet* set_;
+    int fd_;
+    uint32_t before_;
+  };
   // A thread waits in the set, from its first look to its return.
   class Inside {
    public:
@@ -128,6 +142,9 @@ class WatchedSet {
   static void notice_fork();
   void tell(Watch& w, int fd);
   void tell_but_hush(Watch& w, int fd);
+  static uint32_t events_for_kernel(const Watch& w);
+  int order(Watch& w, int fd, int operation);
+  void order_again(Watch& w, int fd);
   bool is_alone_inside() const { return inside_.load() <= 1 && !has_forked_.load(); }
   void hush(Watch& w, int fd);
   void end_quiet();
@@ -147,6 +164,7 @@ class WatchedSet {
   std::atomic<int> set_;          // plus 1; 0: free
   std::atomic<uint32_t> waiter_;  // the thread that waited here last
   std::atomic<int> inside_;
+  std::atomic<uint32_t> orders_;  // that the kernel was given
   std::atomic<bool> is_deferring_;
   std::atomic<bool> is_kernel_behind_;  // what was put off is the program's wish
   std::atomic<bool> is_quiet_;

@@ -13,8 +13,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <functional>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "base/kernel_call.h"
@@ -315,6 +318,48 @@ TEST_F(MemoryWatch, AForkedChildHasNoChangeUnderWay) {
   EXPECT_TRUE(MemberChange::is_any_of(set));
   change.reset();
   EXPECT_FALSE(MemberChange::is_any_of(set));
+}
+
+// It reaches the kernel before the words that make that quiet, and is known here after them.
+TEST_F(QuietMemoryWatch, AnothersChangeMeanwhileIsNotUndone) {
+  static const auto epoll_ctl_of_libc = real.epoll_ctl;
+  static thread_local bool is_changer = false;
+  static std::atomic<bool> has_reached_kernel, may_go_on;
+  static std::function<void()> start_change;
+  has_reached_kernel = may_go_on = false;
+  glance(0).has_bytes = false;
+  EXPECT_EQ(look(), 0u);
+  std::thread changer;
+  start_change = [&] {
+    changer = std::thread([this] {
+      is_changer = true;
+      EXPECT_EQ(control(EPOLL_CTL_MOD, 0, EPOLLIN), 0);
+    });
+  };
+  real.epoll_ctl = [](int to, int operation, int fd, epoll_event* as) {
+    if (is_changer) {
+      const int result = epoll_ctl_of_libc(to, operation, fd, as);
+      has_reached_kernel = true;
+      while (!may_go_on) std::this_thread::yield();
+      return result;
+    }
+    if (operation == EPOLL_CTL_MOD && (as->events & EPOLLIN) == 0 && !has_reached_kernel) {
+      start_change();
+      while (!has_reached_kernel) std::this_thread::yield();
+    }
+    return epoll_ctl_of_libc(to, operation, fd, as);
+  };
+  for (int i = 0; i < 1000 && !has_reached_kernel; ++i) {
+    publish(0);
+    EXPECT_EQ(look(), uint32_t{EPOLLIN});
+  }
+  may_go_on = true;
+  ASSERT_TRUE(changer.joinable());
+  changer.join();
+  glance(0).has_bytes = false;
+  EXPECT_EQ(look(), 0u);
+  real.epoll_ctl = epoll_ctl_of_libc;
+  EXPECT_EQ(kernels_look(), uint32_t{EPOLLIN}) << "before anybody sleeps on it";
 }
 
 TEST_F(MemoryWatch, AClosedDescriptorIsForgotten) {
