@@ -313,13 +313,17 @@ void crowd_out(const SocketKey& key, Entry entry) {
   }
 }
 
-// What a process that does not exist began a minute ago, in the pid namespace of that name.
-Entry unfinished_entry(uint32_t pid_namespace) {
+uint32_t seconds_ago(uint32_t seconds) {
   timespec now;
   clock_gettime(CLOCK_BOOTTIME, &now);
+  return static_cast<uint32_t>(now.tv_sec) - seconds;
+}
+
+// What a process that does not exist began a minute ago, in the pid namespace of that name.
+Entry unfinished_entry(uint32_t pid_namespace) {
   Entry entry;
   entry.pid = 0x7fff'fff0;  // beyond the kernel's largest
-  entry.made_at = static_cast<uint32_t>(now.tv_sec - 60);
+  entry.made_at = seconds_ago(60);
   std::memcpy(entry.remote.bytes.data(), &pid_namespace, sizeof pid_namespace);
   return entry;
 }
@@ -376,10 +380,24 @@ TEST_F(FullRegistry, WhatCannotBeCheckedStaysAndTheVerdictIsPlain) {
   Entry entry;
   // Another namespace, where nobody can be asked from here.
   entry.key.netns = netns_cookie(client.fd()) + 1'000'000;
+  entry.local = Address{{10, 1, 2, 3}, 1};
+  entry.made_at = seconds_ago(30);
   crowd_out(key_of(client.fd()), entry);
   EXPECT_EQ(client.ask(listener.port()), Mode::kPlain);
   client.connect_without_asking(listener.port());
   EXPECT_EQ(listener.accept(), Mode::kPlain);
+}
+
+// Its connections are asked about when they are accepted, and not for good.
+TEST_F(FullRegistry, OldConnectionsOfAnotherNetworkNamespaceMakeRoom) {
+  Listener listener("127.0.0.1");
+  Outgoing client;
+  Entry entry;
+  entry.key.netns = netns_cookie(client.fd()) + 1'000'000;
+  entry.local = Address{{10, 1, 2, 3}, 1};
+  entry.made_at = seconds_ago(90);
+  crowd_out(key_of(client.fd()), entry);
+  EXPECT_EQ(client.ask(listener.port()), Mode::kProved);
 }
 
 TEST(Policy, NotIpIsPlain) {

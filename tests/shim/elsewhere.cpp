@@ -7,6 +7,7 @@
 #include <net/if.h>
 #include <sched.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -70,6 +71,15 @@ void await_running(const char* device) {
   skip(device);
 }
 
+// Registered sockets of namespaces that end with this stay for a while, and shall be in nobody's
+// way.
+void hide_registry() {
+  if (unshare(CLONE_NEWNS) != 0) skip("unshare(CLONE_NEWNS)");
+  if (mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) skip("mount");
+  if (mount("tmpfs", "/dev/shm", "tmpfs", 0, nullptr) != 0) skip("/dev/shm");
+  unsetenv("DDPSOCK_REGISTRY_DIR");
+}
+
 void enter(int number) {
   if (setns(number, CLONE_NEWNET) != 0) skip("setns");
 }
@@ -93,6 +103,7 @@ void join() {
 int main(int argc, char** argv) {
   if (argc < 2) return fprintf(stderr, "usage: elsewhere COMMAND...\n"), 2;
   if (geteuid() != 0) become_superuser();
+  hide_registry();
   enter_new_namespace(kNamespaceHere);
   enter_new_namespace(kNamespaceElsewhere);
   join();
