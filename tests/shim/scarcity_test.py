@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 NOBODY = 65533  # and the one before: users whom this host does not know
@@ -257,10 +258,11 @@ class Scarcity(unittest.TestCase):
 
     def test_registry_of_nonsense(self):
         def live(slot):
-            """An entry that nobody can prove to be gone: of a process that lives, in another network namespace."""
+            """An entry that nobody can prove to be gone: of a process that lives, in another network namespace, of now."""
             listener = slot % 2
             state = 2 << 40 | (0 if listener else 1) << 32 | os.getpid()
-            return struct.pack("<8Q", state, slot + 1, 1, 0, 0, 0, 0, 0x1234 << 48 | 0xffffffff)
+            return struct.pack("<8Q", state, slot + 1, 1, 0, 0, 0, 0, 0x1234 << 48 | made_at)
+        made_at = int(time.clock_gettime(time.CLOCK_BOOTTIME))
         head = struct.pack("<Q56x", 0x00016b636f73706464)
         full = head + b"".join(map(live, range(4095)))
         noise = random.Random(3).randbytes(len(full))
