@@ -33,8 +33,9 @@ enum class Column {
   kRawServer,  // rules say prefer; listeners are made behind the library's back
   kRawClient,  // rules say prefer; connecting sockets are made behind the library's back
   kUndecided,  // as kRawClient, and in another network namespace: who connects is not known
+  kOtherUser,  // as kDdp, rules say prefer; connecting sockets are another user's
 };
-// kDdp, kShm and kOneSided.
+// kDdp, kShm, kOneSided and kOtherUser.
 bool is_in_ddp_mode();
 Column column();  // from the environment variable SHIM_TEST_COLUMN; kNative without it
 
