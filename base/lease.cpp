@@ -50,7 +50,7 @@ void Lease::abandon() {
 Lease::Outcome Lease::try_acquire() {
   const uint64_t me = thread_name();
   uint64_t seen = 0;
-  if (word_.compare_exchange_strong(seen, me, std::memory_order_acquire)) return Outcome::kAcquired;
+  if (word_.compare_exchange_strong(seen, me)) return Outcome::kAcquired;
   return (seen & ~kWaiters) == me ? Outcome::kHeldByMe : Outcome::kBusy;
 }
 
@@ -78,7 +78,7 @@ Lease::Outcome Lease::acquire(Time deadline) {
     // Once a thread has slept it must assume others sleep too, hence the waiters bit on its own
     // hold.
     if (seen == 0) {
-      if (word_.compare_exchange_weak(seen, me | kWaiters, std::memory_order_acquire)) break;
+      if (word_.compare_exchange_weak(seen, me | kWaiters)) break;
       continue;
     }
     if ((seen & kWaiters) == 0 &&

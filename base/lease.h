@@ -29,7 +29,7 @@ class Lease {
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
 
-  // Never blocks; one compare-exchange when free. Async-signal-safe.
+  // Never blocks; one compare-exchange when free, sequentially consistent. Async-signal-safe.
   Outcome try_acquire();
 
   // Waits until `deadline` (kNever: until acquired). A cancellation point only in that it returns

@@ -306,6 +306,13 @@ class StreamEngine {
   };
   enum class Successor : uint8_t { kThisProcess, kChild };
   virtual Handover begin_handover(Successor successor) = 0;
+  // Right before execve, behind begin_handover(kThisProcess): the calls of this process's other
+  // threads on its streams stop where what they leave is whole, and the calls of the calling thread
+  // do not. Stream::await_calls() returns when those on one stream have. resume_calls(): exec has
+  // failed.
+  virtual void stop_calls() = 0;
+  virtual void resume_calls() = 0;
+
   // Exec has failed (`child` 0), or posix_spawn has failed (0) or made `child`.
   virtual void end_handover(const Handover& handover, pid_t child) = 0;
 

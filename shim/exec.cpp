@@ -118,15 +118,29 @@ void leave_memory_for_program() {
 }
 
 // The other threads of a process that executes a program end where they are, the library's own
-// among them. Who ends at work on a stream leaves a connection that fails.
-void await_calls_of_other_threads() {
-  if (is_vfork_child()) return;
-  visit_inherited_streams([](int fd) {
-    const SocketUse use(fd);
-    if (use && has_live_stream(use.phase()))
-      use->stream.load(std::memory_order_acquire)->await_calls();
-  });
-}
+// among them. Who ends at work on a stream leaves a connection that fails. A vfork child executes
+// for itself alone.
+class OtherCallsStopped {
+ public:
+  explicit OtherCallsStopped(Successor successor)
+      : is_needed_(successor == Successor::kThisProcess && !is_vfork_child()) {
+    if (!is_needed_) return;
+    engine::user_stream_engine().stop_calls();
+    visit_inherited_streams([](int fd) {
+      const SocketUse use(fd);
+      if (use && has_live_stream(use.phase()))
+        use->stream.load(std::memory_order_acquire)->await_calls();
+    });
+  }
+  ~OtherCallsStopped() {
+    if (is_needed_) engine::user_stream_engine().resume_calls();
+  }
+  OtherCallsStopped(const OtherCallsStopped&) = delete;
+  OtherCallsStopped& operator=(const OtherCallsStopped&) = delete;
+
+ private:
+  const bool is_needed_;
+};
 
 // run(environment, child) is the real call, with one variable more; it leaves the pid of a new
 // process in `child`. `why` the program will be without the library, or null.
@@ -146,8 +160,10 @@ int run_carrying(const ExecTarget& target, char* const* environment, const char*
       static_cast<char**>(alloca((count_entries(environment) + 2) * sizeof(char*)));
   extend_environment(extended, environment, entry.text());
   set_inheritable(handover.fd, true);
-  if (successor == Successor::kThisProcess) await_calls_of_other_threads();
-  const int result = run(extended, child);
+  const int result = [&] {
+    const OtherCallsStopped stopped(successor);
+    return run(extended, child);
+  }();
   const base::KeepErrno keep;
   set_inheritable(handover.fd, false);
   engine.end_handover(handover, child);

@@ -152,6 +152,8 @@ class InvertingEngine final : public ddpsock::engine::StreamEngine {
   void note_plain(const char*) override {}
   Handover begin_handover(Successor) override { return {-1, 0}; }
   void end_handover(const Handover&, pid_t) override {}
+  void stop_calls() override {}
+  void resume_calls() override {}
   void finish_adoption() override {}
   bool adopt(int) override { return false; }
   int copy_handover(pid_t, int) override { return -1; }

@@ -72,8 +72,7 @@ bool Hold::is_inside_another() const {
 void Hold::abandon(base::Unfinished& unfinished) {
   auto& hold = static_cast<Hold&>(unfinished);
   if (!hold.lease_.is_mine() || (!hold.is_held_ && hold.is_inside_another())) return;
-  Connection& c = hold.c_;
-  if ((hold.is_send() ? c.tx.is_asleep : c.rx.is_asleep).take_over()) {
+  if (hold.mark().take_over()) {
     hold.give_back();
   } else {
     hold.lease_.abandon();
@@ -82,8 +81,7 @@ void Hold::abandon(base::Unfinished& unfinished) {
 
 // However the call ends: one that pthread_cancel unwinds has not come to the end of its sleep.
 void Hold::give_back() {
-  SleepMark& is_asleep = &lease_ == &c_.tx.lease ? c_.tx.is_asleep : c_.rx.is_asleep;
-  if (is_asleep) [[unlikely]]
+  if (SleepMark& is_asleep = mark(); is_asleep) [[unlikely]]
     is_asleep = false;
   c_.count_effort(lease_);
   lease_.release();
@@ -102,7 +100,7 @@ int Hold::reach_blocks() {
 }
 
 int Hold::inherit(int fd) {
-  if ((is_send() ? c_.tx.is_asleep : c_.rx.is_asleep).take_over()) {
+  if (mark().take_over()) {
     const int e = is_send() ? 0 : go_on_beyond_memory(c_);
     return e != 0 ? e : reach();
   }

@@ -6,6 +6,7 @@
 #include "base/process.h"
 #include "base/unfinished.h"
 #include "engine/user/connection.h"
+#include "engine/user/standstill.h"
 
 namespace ddpsock::engine {
 
@@ -65,7 +66,11 @@ class Hold : private base::Unfinished {
     return outcome;
   }
   bool is_send() const { return &lease_ == &c_.tx.lease; }
+  SleepMark& mark() const { return is_send() ? c_.tx.is_asleep : c_.rx.is_asleep; }
   int reach() {
+    if (Standstill::is_wanted()) [[unlikely]] {
+      if (const int e = Standstill::stand(mark()); e != 0) return e;
+    }
     const uint32_t any = is_send() ? c_.tx.tail_block : c_.inbox.any_block();
     return any == Arena::kNoBlock ? 0 : reach_blocks();
   }

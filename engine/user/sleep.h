@@ -9,8 +9,17 @@
 #include "base/process.h"
 #include "engine/user/kernel_socket.h"
 #include "engine/user/relatives/record.h"
+#include "engine/user/standstill.h"
 
 namespace ddpsock::engine {
+
+// With what the sleep has brought; as the system call in a child.
+inline ssize_t stand_still(SleepMark& mark, ssize_t brought) {
+  const int e = Standstill::stand(mark);
+  if (e == 0) return brought;
+  errno = e;
+  return -1;
+}
 
 // As the system call that `wait` makes. In a child that a signal handler forked inside it the call
 // is a copy, and the mark its parent's, who sleeps on: there it is as if that had failed, EINTR.
@@ -24,6 +33,10 @@ ssize_t sleep_in(SleepMark& mark, Wait wait) {
     return -1;
   }
   mark = false;
+  // Who executes a program sees that we are awake and waits, or we see that it does.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (Standstill::is_wanted()) [[unlikely]]
+    return stand_still(mark, n);
   return n;
 }
 

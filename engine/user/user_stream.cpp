@@ -15,6 +15,7 @@
 #include "engine/user/memory.h"
 #include "engine/user/reading_habit.h"
 #include "engine/user/relatives/message_record.h"
+#include "engine/user/standstill.h"
 
 namespace ddpsock::engine {
 
@@ -88,6 +89,9 @@ class UserStreamEngine final : public StreamEngine {
     arena->settle_program(handover.holder, child);
     if (handover.fd >= 0 && handover.fd != arena->fd()) base::sys.close(handover.fd);
   }
+
+  void stop_calls() override { Standstill::begin(); }
+  void resume_calls() override { Standstill::end(); }
 
   void finish_adoption() override {
     if (Arena* arena = Arena::get_if_mapped(); arena != nullptr) arena->finish_adoption();
