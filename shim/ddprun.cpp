@@ -104,7 +104,7 @@ void warn_or_stop(const Options& options, const Target& target) {
 
 int run(const Options& options) {
   const std::string rules = compose_rules(options);
-  const Target target = examine_target(options.command.front());
+  const Target target = examine_target(options.command);
   if (target.finding == Target::Finding::kNotFound) fail_to_start(options, ENOENT);
   if (target.finding == Target::Finding::kNotRunnable) fail_to_start(options, EACCES);
   if (target.finding == Target::Finding::kNotCovered) warn_or_stop(options, target);
@@ -125,7 +125,7 @@ int run_explain(const Options& options) {
   auto server = parse_address(options.address);
   if (!server) stop("--address: expected an IPv4 or IPv6 address, not '{}'", options.address);
   server->port = options.port;
-  const Target target = examine_target(options.command.front());
+  const Target target = examine_target(options.command);
   const std::string rules = compose_rules(options);
   const Role role = options.role == "client" ? Role::kClient : Role::kServer;
   fmt::print("{}", explain({target, role, *server, options.rules_file, rules}));

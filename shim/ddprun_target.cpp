@@ -4,6 +4,7 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <limits.h>
 #include <link.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <expected>
 #include <optional>
@@ -190,9 +192,31 @@ Target not_covered(Target target, std::string reason) {
   return target;
 }
 
+// glibc's; musl's takes other options, and its programs are not covered anyhow.
+bool is_loader(const std::string& binary) {
+  char path[PATH_MAX];
+  const char* resolved = realpath(binary.c_str(), path);
+  const std::string_view name(basename(resolved != nullptr ? resolved : binary.c_str()));
+  return name.starts_with("ld-linux") || name.starts_with("ld64.so") || name == "ld.so";
+}
+
+// The words from the program on that the loader is told to start; empty if it is none.
+std::span<const std::string> words_behind_loader(std::span<const std::string> words) {
+  constexpr std::array kWithValue{
+      "--library-path",      "--inhibit-rpath",       "--audit", "--preload", "--argv0",
+      "--glibc-hwcaps-mask", "--glibc-hwcaps-prepend"};
+  words = words.subspan(1);
+  while (!words.empty() && words.front().starts_with("--")) {
+    const bool has_value = std::ranges::find(kWithValue, words.front()) != kWithValue.end();
+    words = words.subspan(std::min<size_t>(has_value ? 2 : 1, words.size()));
+  }
+  return words;
+}
+
 }  // namespace
 
-Target examine_target(const std::string& command) {
+Target examine_target(std::span<const std::string> words) {
+  const std::string& command = words.front();
   Target target{Target::Finding::kCovered, command, "", ""};
   const auto found = resolve(command);
   if (!found) {
@@ -210,6 +234,13 @@ Target examine_target(const std::string& command) {
       return not_covered(target,
                          fmt::format("{} cannot be read: {}", target.binary, strerror(errno)));
     const std::string interpreter = read_interpreter(fd.get());
+    if (interpreter.empty() && depth == 0 && is_loader(target.binary)) {
+      // It opens what it starts itself: a name without slash is not looked up in PATH.
+      const auto behind = words_behind_loader(words);
+      if (behind.empty()) return not_covered(target, "it is the dynamic loader");
+      target.binary = behind.front();
+      continue;
+    }
     if (interpreter.empty()) {
       Reason reason = examine_privilege(fd.get());
       if (!reason) reason = examine_elf(fd.get());

@@ -4,6 +4,7 @@
 #ifndef DDPSOCK_SHIM_DDPRUN_TARGET_H_
 #define DDPSOCK_SHIM_DDPRUN_TARGET_H_
 
+#include <span>
 #include <string>
 
 namespace ddpsock::shim {
@@ -21,8 +22,9 @@ struct Target {
   std::string reason;
 };
 
-// Resolves `command` as execvp would and follows #! lines, through env(1) too.
-Target examine_target(const std::string& command);
+// Resolves the first of `words` as execvp would and follows #! lines, through env(1) too. Where it
+// is the dynamic loader itself, the program that the further words name is what is looked at.
+Target examine_target(std::span<const std::string> words);
 
 }  // namespace ddpsock::shim
 

@@ -109,6 +109,19 @@ class DdprunTest(unittest.TestCase):
     def test_static_program(self):
         self.not_covered(self.elf("static", [(1, b"")]), "it is statically linked")
 
+    def test_the_loader_itself_is_looked_through(self):
+        loader = "/lib64/ld-linux-x86-64.so.2"
+        if not os.path.exists(loader):
+            self.skipTest(f"no {loader} here")
+        for options in [], ["--library-path", "/lib", "--inhibit-cache", "--argv0", "x"]:
+            done = ddprun("--require", loader, *options, shutil.which("sh"), "-c", "exit 4")
+            self.assertEqual(done.returncode, 4, done.stderr)
+        static = self.elf("static", [(1, b"")])
+        refused = ddprun("--require", loader, "--library-path", "/lib", static)
+        self.assertEqual(refused.returncode, 125, refused.stderr)
+        self.assertIn("not covered: it is statically linked", refused.stderr)
+        self.assertIn("not covered: it is the dynamic loader", ddprun(loader, "--version").stderr)
+
     def test_go_program(self):
         note = struct.pack("<III", 4, 4, 4) + b"Go\0\0id\0\0"
         self.not_covered(self.elf("go", [(PT_NOTE, note)]), "it is a Go program")

@@ -286,7 +286,7 @@ def write_names(calls):
 def write_map(calls):
     """Without a version: programs ask for libc's versions, which only an unversioned name answers."""
     names = ''.join(f'    {n};\n' for n in write_names(calls).split())
-    return '/* Generated from shim/calls.list. */\n{\n  global:\n' + names + '    ddp_*;\n  local: *;\n};\n'
+    return '/* Generated from shim/calls.list. */\n{\n  global:\n' + names + '    ddp_*;\n    __asan_default_options;\n  local: *;\n};\n'
 
 
 def main(arguments):

@@ -86,6 +86,7 @@ void take_over(int number) {
 
 // After the table of real functions is filled (real.cpp).
 [[gnu::constructor(102)]] void start() {
+  if (stands_aside()) return;
   const base::KeepErrno keep;
   const char* value = secure_getenv(kHandoverVariable);
   if (const int number = value != nullptr ? parse_fd(value) : -1; number >= 0) take_over(number);

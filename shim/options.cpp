@@ -163,7 +163,7 @@ int set_kept_option(int fd, int name, const void* value, socklen_t length) {
 }  // namespace
 
 int own_getsockopt(int fd, int level, int name, void* value, socklen_t* length) {
-  if (level == SOL_DDP) return get_ddp_option(fd, name, value, length);
+  if (level == SOL_DDP && !stands_aside()) return get_ddp_option(fd, name, value, length);
   if (is_ours(fd) && value != nullptr && length != nullptr) {
     if (level == SOL_SOCKET && name == SO_ERROR) return get_error(fd, value, length);
     if (level == SOL_SOCKET && name == SO_RCVLOWAT) return get_low_water(fd, value, length);
@@ -175,7 +175,7 @@ int own_getsockopt(int fd, int level, int name, void* value, socklen_t* length) 
 }
 
 int own_setsockopt(int fd, int level, int name, const void* value, socklen_t length) {
-  if (level == SOL_DDP) return set_ddp_option(fd, name, value, length);
+  if (level == SOL_DDP && !stands_aside()) return set_ddp_option(fd, name, value, length);
   if (tells_of_segments(level, name) && is_switched_on(value, length) &&
       !make_room_for_time_stamps(fd))
     return fail(ENOPROTOOPT);

@@ -11,7 +11,9 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/keep_errno.h"
 #include "base/kernel_call.h"
+#include "shim/confinement.h"
 #include "shim/discovery.h"
 #include "shim/rules.h"
 
@@ -36,9 +38,14 @@ constexpr const char kAwaitingClient[] = "the client on this host requires DDPMO
 constexpr const char kPlainClient[] = "the client on this host is not in DDPMODE";
 constexpr const char kSniff[] = "the client is not proved: its first bytes decide";
 
+// Was there a filter of system calls before the program? What it does to ours is found out when the
+// first connection or listener may become ours.
+enum class Filter : uint8_t { kNone, kUntried, kBorne };
+
 struct Policy {
   RuleSet rules;
-  bool is_active = false;
+  std::atomic<bool> is_active = false;
+  std::atomic<Filter> filter = Filter::kNone;
 };
 constinit Policy policy;
 
@@ -68,6 +75,9 @@ void load_policy() {
   const char* crc = secure_getenv("DDPSOCK_CRC");
   policy.rules.set_default_crc(crc == nullptr || std::string_view(crc) != "0");
   policy.is_active = policy.rules.can_choose();
+  // What is required is so under any filter.
+  if (policy.is_active && !policy.rules.can_require() && is_under_filter())
+    policy.filter = Filter::kUntried;
 }
 
 // Once, in the first thread that asks; the library's own start is early enough to be that.
@@ -156,7 +166,33 @@ bool is_stamped_here(int fd) {
 }  // namespace
 
 bool is_policy_active() {
-  return the_policy().is_active;
+  return the_policy().is_active.load(std::memory_order_relaxed);
+}
+
+bool may_choose() {
+  if (!is_policy_active()) return false;
+  if (policy.filter.load(std::memory_order_relaxed) != Filter::kUntried) [[likely]]
+    return true;
+  const base::KeepErrno keep;
+  if (!survives_our_calls()) {
+    choose_nothing();
+    return false;
+  }
+  policy.filter = Filter::kBorne;
+  return true;
+}
+
+bool is_under_untried_filter() {
+  return the_policy().filter.load(std::memory_order_relaxed) == Filter::kUntried;
+}
+
+void choose_nothing() {
+  the_policy();
+  policy.is_active = false;
+}
+
+bool may_choose_nothing() {
+  return !the_policy().rules.can_require();
 }
 
 bool permits_time_stamps(Wish wish) {

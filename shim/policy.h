@@ -41,6 +41,19 @@ struct Verdict {
 // after start; when false the wrappers touch nothing until a program uses SOL_DDP itself.
 bool is_policy_active();
 
+// The same, where a connection or a listener is about to be judged: not in a program that was
+// started under a filter of system calls which kills it for ours, unless a rule requires DDPMODE of
+// one. The first question may cost a fork.
+bool may_choose();
+// That has not been asked yet.
+bool is_under_untried_filter();
+
+// No rule applies from now on: another copy of the library serves the program, libc is not glibc,
+// or a filter of system calls stands against ours.
+void choose_nothing();
+// No rule requires DDPMODE of a connection.
+bool may_choose_nothing();
+
 // The program is about to ask for time stamps on a TCP socket that is not connected and has `wish`.
 // Only the kernel gives them: what it connects to or accepts is plain from then on, while they are
 // asked for. False: it may have to be in DDPMODE, and the option is to be refused.

@@ -9,16 +9,20 @@
 #include "base/keep_errno.h"
 #include "base/kernel_call.h"
 #include "base/sys.h"
+#include "shim/policy.h"
 
 // Where this library, or the test that contains it, begins and ends in memory: put there by the
 // linker.
 extern "C" {
 extern const char __ehdr_start[] __attribute__((visibility("hidden")));
 extern const char _end[] __attribute__((visibility("hidden")));
+extern const char* gnu_get_libc_version() __attribute__((weak));
 }
 
 namespace ddpsock::shim {
 namespace {
+
+constinit bool is_aside = false;
 
 bool is_inside_this_library(const void* p) {
   const auto address = reinterpret_cast<uintptr_t>(p);
@@ -26,10 +30,20 @@ bool is_inside_this_library(const void* p) {
          address < reinterpret_cast<uintptr_t>(_end);
 }
 
+// What the program itself would find. Not by RTLD_DEFAULT: linked with -Bsymbolic, this library
+// would be asked first.
+void* find_first(const char* name) {
+  void* program = dlopen(nullptr, RTLD_LAZY);
+  if (program == nullptr) return nullptr;
+  void* found = dlsym(program, name);
+  dlclose(program);
+  return found;
+}
+
 void* find_next(const char* name) {
   void* found = dlsym(RTLD_NEXT, name);
   // Nothing comes after a library that was itself loaded by dlopen().
-  if (found == nullptr) found = dlsym(RTLD_DEFAULT, name);
+  if (found == nullptr) found = find_first(name);
   return is_inside_this_library(found) ? nullptr : found;
 }
 
@@ -58,9 +72,18 @@ void give_engines_the_real_calls() {
 [[gnu::constructor(101)]] void start() {
   const base::KeepErrno keep;
   resolve_real_calls();
+  // Not found: this library was opened with RTLD_LOCAL, or is a part of a test.
+  const void* first = find_first("ddp_poll");
+  is_aside =
+      gnu_get_libc_version == nullptr || (first != nullptr && !is_inside_this_library(first));
+  if (is_aside) choose_nothing();
 }
 
 }  // namespace
+
+bool stands_aside() {
+  return is_aside;
+}
 
 void resolve_real_calls() {
   // An array of function pointers under another name (real_calls.h asserts the size). Collected

@@ -20,6 +20,10 @@ extern const char* const kRealNames[kRealCalls];
 // Fills `real` and base::sys. Runs as a constructor; idempotent.
 void resolve_real_calls();
 
+// Does this library only pass through? Another copy in front of it, of another version or in
+// another folder, serves the program; or libc is not glibc. Constant after start.
+bool stands_aside();
+
 }  // namespace ddpsock::shim
 
 #endif  // DDPSOCK_SHIM_REAL_H_

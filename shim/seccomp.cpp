@@ -1,57 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A program that takes system calls away from itself does not know which ones its library makes for
 // it. Before a filter that would end it for one of those, its connections return to plain TCP: read
-// and write are then its own.
+// and write are then its own. Connections that begin later are plain, unless a rule requires
+// another thing.
 #include "shim/seccomp.h"
 
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <sys/syscall.h>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
 
+#include "base/keep_errno.h"
 #include "shim/calls.h"
 #include "shim/fd_table.h"
 #include "shim/leaving.h"
+#include "shim/our_calls.h"
+#include "shim/policy.h"
 #include "shim/real.h"
 
 namespace ddpsock::shim {
 namespace {
 
 constexpr int kSetSeccomp = 22;  // PR_SET_SECCOMP; <sys/prctl.h> declares prctl its own way
-
-// What a stream may come to in a call of the program's: in its start, in moving bytes, in the looks
-// after its peer's and its relatives' lives, and in its end. The vDSO's among it, which is not
-// always there; not memfd_create, without which a stream stays on the wire.
-constexpr int kOurCalls[] = {
-    SYS_sendto,        SYS_sendmsg,
-    SYS_recvfrom,      SYS_recvmsg,
-    SYS_getsockopt,    SYS_setsockopt,
-    SYS_getsockname,   SYS_getpeername,
-    SYS_shutdown,      SYS_poll,
-    SYS_ppoll,         SYS_fcntl,
-    SYS_ioctl,         SYS_futex,
-    SYS_mmap,          SYS_munmap,
-    SYS_mremap,        SYS_madvise,
-    SYS_mprotect,      SYS_sched_yield,
-    SYS_getpid,        SYS_gettid,
-    SYS_geteuid,       SYS_fallocate,
-    SYS_tgkill,        SYS_kill,
-    SYS_pidfd_open,    SYS_rt_sigaction,
-    SYS_shmget,        SYS_shmat,
-    SYS_shmdt,         SYS_shmctl,
-    SYS_ftruncate,     SYS_fchmod,
-    SYS_openat,        SYS_close,
-    SYS_fstat,         SYS_newfstatat,
-    SYS_pread64,       SYS_lseek,
-    SYS_readlink,      SYS_prlimit64,
-    SYS_getrandom,     SYS_getcpu,
-    SYS_clock_gettime, SYS_clock_nanosleep,
-};
 
 // Classic BPF over one seccomp_data, as the kernel runs it. What the kernel would not accept kills.
 class Filter {
@@ -182,20 +156,44 @@ class Filter {
 bool would_hurt(const sock_fprog& program) {
   if (program.len == 0 || program.filter == nullptr) return false;  // no filter: it is refused
   const Filter filter(program);
-  return std::ranges::any_of(kOurCalls, [&](int number) {
+  const auto action_for = [&](int number) {
     const seccomp_data call{
         .nr = number, .arch = AUDIT_ARCH_X86_64, .instruction_pointer = 0, .args = {}};
-    const uint32_t action = filter.run(call) & SECCOMP_RET_ACTION_FULL;
-    return action != SECCOMP_RET_ALLOW && action != SECCOMP_RET_LOG;
-  });
+    return filter.run(call) & SECCOMP_RET_ACTION_FULL;
+  };
+  const auto is_done = [](uint32_t action) {
+    return action == SECCOMP_RET_ALLOW || action == SECCOMP_RET_LOG;
+  };
+  return std::ranges::any_of(kNeededCalls,
+                             [&](int number) { return !is_done(action_for(number)); }) ||
+         std::ranges::any_of(kDispensableCalls, [&](int number) {
+           const uint32_t action = action_for(number);
+           return !is_done(action) && action != SECCOMP_RET_ERRNO;
+         });
+}
+
+// What is accepted from now on is plain; clients are told so while that can be done.
+static void give_up_listeners() {
+  for (int fd = 0; fd < fds_end(); ++fd) {
+    if (!is_ours(fd)) continue;
+    const SocketUse use(fd);
+    if (!use || use.phase() != Phase::kListening) continue;
+    forget_listener(fd);
+    forget_stale_fd(fd);
+  }
 }
 
 void before_seccomp(unsigned long mode, const void* program) {
-  if (!is_any_ours()) return;
+  if (!is_any_ours() && !is_policy_active()) return;
   const bool hurts =
       mode == SECCOMP_MODE_STRICT || (mode == SECCOMP_MODE_FILTER && program != nullptr &&
                                       would_hurt(*static_cast<const sock_fprog*>(program)));
-  if (hurts) leave_ddp_mode_everywhere("a seccomp filter forbids system calls of DDPMODE");
+  if (!hurts) return;
+  leave_ddp_mode_everywhere("a seccomp filter forbids system calls of DDPMODE");
+  if (!may_choose_nothing()) return;
+  choose_nothing();
+  const base::KeepErrno keep;
+  give_up_listeners();
 }
 
 int own_prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d) {

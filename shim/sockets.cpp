@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/resource.h>
 
 #include "base/wake.h"
 #include "shim/calls.h"
@@ -17,6 +18,8 @@
 
 namespace ddpsock::shim {
 namespace {
+
+constexpr const char kNoMemory[] = "this process has no memory for DDPMODE";
 
 bool is_inet(const sockaddr* address, socklen_t length) {
   return address != nullptr && length >= sizeof(sockaddr_in) &&
@@ -105,11 +108,13 @@ int connect_by_policy(int fd, const sockaddr* to, socklen_t length, Wish wish) {
   const Verdict verdict = before_connect(fd, to, length, wish);
   if (verdict.mode != Mode::kProved && verdict.mode != Mode::kRequired)
     return connect_plain(fd, to, length, verdict.reason);
-  if (!verdict.is_required && !engine::user_stream_engine().is_available()) {
+  const bool has_room =
+      engine::user_stream_engine().is_available() && (is_ours(fd) || enter_fd(fd) != nullptr);
+  if (!has_room) {
     give_up_connecting(fd);
-    return connect_plain(fd, to, length, "this process has no memory for DDPMODE");
+    if (verdict.is_required) return fail(ENOBUFS);
+    return connect_plain(fd, to, length, kNoMemory);
   }
-  if (!is_ours(fd) && enter_fd(fd) == nullptr) return fail(ENOBUFS);
   SocketUse use(fd);
   return use ? connect_in_ddp_mode(use, fd, to, length, verdict) : fail(EBADF);
 }
@@ -166,6 +171,13 @@ int accepted_by_policy(const SocketUse& use, int listener, int fd, bool is_nonbl
     set_hint(fd, Origin::kAccepted, verdict.reason);
     report_plain("accept", fd, verdict.reason);
   } else if (!accept_in_ddp_mode(fd, is_nonblocking, verdict, engine)) {
+    // Nobody has told the client of DDPMODE.
+    if (verdict.mode == Mode::kUndecided && !verdict.is_required) {
+      set_hint(fd, Origin::kAccepted, kNoMemory);
+      report_plain("accept", fd, kNoMemory);
+      errno = saved_errno;
+      return fd;
+    }
     real.close(fd);
     // The peer counts on DDPMODE. A program that hears that there is no room waits before the next.
     return fail(engine::user_stream_engine().is_available() ? ECONNABORTED : ENFILE);
@@ -176,7 +188,7 @@ int accepted_by_policy(const SocketUse& use, int listener, int fd, bool is_nonbl
 
 // May the policy have something to say about what `listener` accepts?
 bool is_of_interest(const SocketUse& use, int listener) {
-  return use || (is_policy_active() && is_listening_tcp(listener));
+  return use || (may_choose() && is_listening_tcp(listener));
 }
 
 // One that came by exec, by SCM_RIGHTS or from a service manager becomes known when accept has
@@ -199,6 +211,16 @@ int accepted(const SocketUse& use, int listener, int fd, bool is_nonblocking, bo
   return accepted_by_policy(SocketUse(listener), listener, fd, is_nonblocking);
 }
 
+// Then it is made sure of when a program begins to listen; else the first connection takes it, in
+// the process that accepts.
+bool is_memory_limited() {
+  for (const auto what : {RLIMIT_AS, RLIMIT_DATA}) {
+    rlimit limit;
+    if (getrlimit(what, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return true;
+  }
+  return false;
+}
+
 enum class Listening : uint8_t {
   kNone,   // it is none of ours, or one already
   kKnown,  // to the policy
@@ -215,6 +237,10 @@ Listening begin_listening(int fd) {
   } else if (!is_tcp_socket(fd)) {
     return Listening::kNone;
   }
+  // Clients that hear of it count on memory for them.
+  if (wish == Wish::kNone && may_choose_nothing() && is_memory_limited() &&
+      !engine::user_stream_engine().is_available())
+    return Listening::kNone;
   if (wish == Wish::kOff || (!is_ours(fd) && enter_fd(fd) == nullptr)) return Listening::kNone;
   const SocketUse use(fd);
   if (!use) return Listening::kNone;
@@ -248,7 +274,7 @@ int own_socketpair(int domain, int type, int protocol, int* pair) {
 }
 
 int own_listen(int fd, int backlog) {
-  if (!is_ours(fd) && !is_policy_active()) return real.listen(fd, backlog);
+  if (!is_ours(fd) && !may_choose()) return real.listen(fd, backlog);
   const int saved_errno = errno;
   const Listening begun = begin_listening(fd);
   errno = saved_errno;
@@ -282,7 +308,7 @@ int own_accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
 int own_connect(int fd, const sockaddr* to, socklen_t length) {
   set_origin(fd, Origin::kConnected);
   if (!is_ours(fd)) {
-    if (!is_policy_active() || !is_inet(to, length) || !is_tcp_socket(fd))
+    if (!is_inet(to, length) || !may_choose() || !is_tcp_socket(fd))
       return real.connect(fd, to, length);
     return connect_by_policy(fd, to, length, Wish::kNone);
   }

@@ -178,6 +178,16 @@ engine::StreamEngine& engine::user_stream_engine() {
 
 namespace shim {
 
+bool may_choose() {
+  return test::policy.is_active;
+}
+bool is_under_untried_filter() {
+  return false;
+}
+void choose_nothing() {}
+bool may_choose_nothing() {
+  return true;
+}
 bool is_policy_active() {
   return test::policy.is_active;
 }

@@ -59,6 +59,10 @@ Path path_of(uint32_t pid, uint32_t fd) {
 
 // All memfds lie on one file system of the kernel's own, on which nothing else can be opened. Asked
 // once a process; 0 if there are none.
+// musl has no such function before 1.2.5, and must be able to load this library (shim/runtime.cpp).
+bool read_statx(int fd, int flags, struct statx& st) {
+  return base::kernel_call(SYS_statx, fd, "", AT_EMPTY_PATH | flags, STATX_TYPE, &st) == 0;
+}
 uint64_t device_of(const struct statx& st) {
   return uint64_t{st.stx_dev_major} << 32 | st.stx_dev_minor;
 }
@@ -67,7 +71,7 @@ uint64_t device_of_memfds() {
   if (const uint64_t device = known.load(std::memory_order_relaxed); device != 0) return device;
   const base::UniqueFd fd(memfd_create("ddpsock-probe", MFD_CLOEXEC));
   struct statx st;
-  if (!fd.is_valid() || statx(fd.get(), "", AT_EMPTY_PATH, STATX_TYPE, &st) != 0) return 0;
+  if (!fd.is_valid() || !read_statx(fd.get(), 0, st)) return 0;
   known.store(device_of(st), std::memory_order_relaxed);
   return device_of(st);
 }
@@ -95,8 +99,7 @@ Result<base::UniqueFd> open_memory_file(uint32_t pid, uint32_t fd) {
   const base::UniqueFd name = open_path(path_of(pid, fd), O_PATH);
   if (!name.is_valid()) return fail_errno(errno);
   struct statx st;
-  if (statx(name.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &st) != 0)
-    return fail_errno(errno);
+  if (!read_statx(name.get(), AT_STATX_DONT_SYNC, st)) return fail_errno(errno);
   const uint64_t device = device_of_memfds();
   if (device == 0 || device_of(st) != device) return fail_errno(EPROTO);
   Path path;

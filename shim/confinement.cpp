@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "shim/confinement.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+#include "base/kernel_call.h"
+#include "shim/our_calls.h"
+
+namespace ddpsock::shim {
+namespace {
+
+using base::kernel_call;
+
+// Every argument is -1: no descriptor, process, clock or command, and no address. None of the calls
+// does anything with that.
+void make(int number) {
+  base::kernel_call_of_longs(number, -1, -1, -1, -1, -1, -1);
+}
+
+[[noreturn]] void try_all() {
+  // A handler of the program's is not to see the signal of a refused call, and nobody a core dump;
+  // of one byte, which also those take for none that are given to a program.
+  struct {
+    void (*handler)(int) = SIG_DFL;
+    unsigned long flags = 0;
+    void (*restorer)() = nullptr;
+    unsigned long mask = 0;
+  } const usual;
+  kernel_call(SYS_rt_sigaction, SIGSYS, &usual, nullptr, sizeof usual.mask);
+  const rlimit one{1, 1};
+  kernel_call(SYS_prlimit64, 0, RLIMIT_CORE, &one, nullptr);
+  for (const int number : kNeededCalls) make(number);
+  for (const int number : kDispensableCalls) make(number);
+  for (;;) kernel_call(SYS_exit_group, 0);
+}
+
+}  // namespace
+
+bool is_under_filter() {
+  constexpr std::string_view kNone = "\nSeccomp:\t0\n", kAny = "\nSeccomp:\t";
+  const auto fd = static_cast<int>(
+      kernel_call(SYS_openat, AT_FDCWD, "/proc/self/status", O_RDONLY | O_CLOEXEC, 0));
+  if (fd < 0) return false;
+  std::array<char, 4096> text;
+  const long n = kernel_call(SYS_read, fd, text.data(), text.size());
+  kernel_call(SYS_close, fd);
+  const std::string_view status(text.data(), n > 0 ? static_cast<size_t>(n) : 0);
+  return status.find(kAny) != status.npos && status.find(kNone) == status.npos;
+}
+
+bool survives_our_calls() {
+  // No signal tells the program of its end, nor does a wait of the program's find it.
+  const long child = base::kernel_call_of_longs(SYS_clone, 0, 0, 0, 0, 0, 0);
+  if (child == 0) try_all();
+  if (child < 0) return true;
+  int status = 0;
+  while (kernel_call(SYS_wait4, child, &status, __WALL, nullptr) < 0)
+    if (errno != EINTR) return true;
+  return WIFEXITED(status);
+}
+
+}  // namespace ddpsock::shim
