@@ -199,8 +199,7 @@ bool is_entry_gone(void* context, const Entry& entry) {
   return diag.visit_listeners(entry.local, compare, &search) && !search.is_found;
 }
 
-Publication publish(int fd, Entry entry, Talk talk) {
-  const auto owner = owner_of(fd);
+Publication publish(int fd, std::optional<uid_t> owner, Entry entry, Talk talk) {
   entry.key = key_of(fd, talk);
   entry.pid = static_cast<uint32_t>(getpid());
   entry.made_at = boot_seconds();
@@ -212,6 +211,14 @@ Publication publish(int fd, Entry entry, Talk talk) {
   if (registry->publish(entry, never, nullptr)) return Publication::kDone;
   InetDiag diag;
   return registry->publish(entry, is_entry_gone, &diag) ? Publication::kDone : Publication::kFull;
+}
+
+// Nobody else looks up what the overflow user says, as it may be another's word: who connects as
+// that user is heard by a listener of its own only.
+bool is_overflow_users(const Address& server) {
+  InetDiag diag;
+  const auto listener = diag.find_listener(destination(server));
+  return listener && listener->uid == kOverflowUid;
 }
 
 void forget(int fd, Talk talk) {
@@ -277,12 +284,14 @@ Listening find_listening(int fd, const Address& server, Talk talk) {
   return judge_listening(diag, destination(server), talk);
 }
 
-Publication publish_client(int fd, bool wants_crc, bool awaits_reply) {
+Publication publish_client(int fd, const Address& server, bool wants_crc, bool awaits_reply) {
+  const auto owner = owner_of(fd);
+  if (owner == kOverflowUid && !is_overflow_users(server)) return Publication::kNoRegistry;
   Entry entry;
   entry.kind = Kind::kConnection;
   entry.awaits_reply = awaits_reply;
   entry.wants_crc = wants_crc;
-  return publish(fd, entry, Talk::kStream);
+  return publish(fd, owner, entry, Talk::kStream);
 }
 
 void forget_client(int fd) {
@@ -348,7 +357,7 @@ std::optional<Entry> published_listener(int fd) {
 }  // namespace
 
 void publish_listener(int fd, bool wants_crc, Talk talk) {
-  if (const auto entry = describe_listener(fd, wants_crc)) publish(fd, *entry, talk);
+  if (const auto entry = describe_listener(fd, wants_crc)) publish(fd, owner_of(fd), *entry, talk);
 }
 
 void note_listened(int fd) {
@@ -362,7 +371,7 @@ void adopt_listener(int fd, bool wants_crc) {
   auto entry = describe_listener(fd, wants_crc);
   if (!entry) return;
   entry->is_adopted = true;
-  publish(fd, *entry, Talk::kStream);
+  publish(fd, owner_of(fd), *entry, Talk::kStream);
 }
 
 void withdraw_listener(int fd, Talk talk) {
@@ -477,7 +486,7 @@ Publication publish_memory_client(int fd, int memory_fd) {
   entry.kind = Kind::kConnection;
   const auto number = static_cast<uint32_t>(memory_fd);
   std::memcpy(entry.local.bytes.data(), &number, sizeof number);
-  return publish(fd, entry, Talk::kMessages);
+  return publish(fd, owner_of(fd), entry, Talk::kMessages);
 }
 
 void forget_memory_client(int fd) {

@@ -29,9 +29,9 @@ Listening find_listening(int fd, const Address& server, Talk talk);
 
 enum class Publication : uint8_t { kDone, kNoRegistry, kFull };
 
-// Says in the registry that `fd`, a client before connect(2), will be in DDPMODE.
+// Says in the registry that `fd`, a client before connect(2) to `server`, will be in DDPMODE.
 // `awaits_reply`: it goes in unproved, and will wait until the server's MPA Reply.
-Publication publish_client(int fd, bool wants_crc, bool awaits_reply);
+Publication publish_client(int fd, const Address& server, bool wants_crc, bool awaits_reply);
 
 // Takes back what an earlier attempt with the same socket said. REQUIRES: not connected.
 void forget_client(int fd);

@@ -132,15 +132,15 @@ Verdict require(int fd, const Address& server, Listening listening, bool wants_c
                        listening == Listening::kUnregistered || server.is_loopback();
   const bool is_proved = listening == Listening::kRegistered;
   const bool is_published =
-      is_here && publish_client(fd, wants_crc, !is_proved) == Publication::kDone;
+      is_here && publish_client(fd, server, wants_crc, !is_proved) == Publication::kDone;
   if (!is_here) forget_client(fd);
   if (is_published && is_proved) return {Mode::kProved, wants_crc, kProvedAndRequired, true};
   return {Mode::kRequired, wants_crc, kRequiredUnproved, true};
 }
 
-Verdict prefer(int fd, Listening listening, bool wants_crc) {
+Verdict prefer(int fd, const Address& server, Listening listening, bool wants_crc) {
   if (listening == Listening::kRegistered) {
-    const Publication published = publish_client(fd, wants_crc, false);
+    const Publication published = publish_client(fd, server, wants_crc, false);
     if (published == Publication::kDone) return {Mode::kProved, wants_crc, kProvedListener};
     return plain(published == Publication::kFull ? kFull : kNoRegistry);
   }
@@ -225,7 +225,7 @@ Verdict before_connect(int fd, const sockaddr* to, socklen_t length, Wish wish) 
   }
   const Listening listening = find_listening(fd, *server, Talk::kStream);
   return d.action == Action::kRequire ? require(fd, *server, listening, d.wants_crc)
-                                      : prefer(fd, listening, d.wants_crc);
+                                      : prefer(fd, *server, listening, d.wants_crc);
 }
 
 void give_up_connecting(int fd) {

@@ -25,8 +25,6 @@ namespace {
 
 constexpr std::string_view kUsualFolder = "/dev/shm";
 constexpr mode_t kMode = 0644;
-// What a user namespace shows for every user that it does not know, so one name for many.
-constexpr uid_t kOverflowUid = 65534;
 constexpr int kOpenFlags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 constexpr int kLooks = 64;
 

@@ -32,6 +32,10 @@ struct Lookup {
   Entry entry{};  // if kFound
 };
 
+// What a user namespace shows for every user that it does not know, so one name for many: only that
+// user itself looks up what it says.
+constexpr uid_t kOverflowUid = 65534;
+
 // Does the user `owner` vouch for the socket? Reads the file anew each time.
 Lookup look_up(uid_t owner, const SocketKey& key);
 

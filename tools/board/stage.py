@@ -14,6 +14,8 @@ import room
 from runner import PYTHON
 
 LISTEN = "0A"
+# Not nobody: that is a name for many in user namespaces, whose word is not believed.
+OTHER_USER = "daemon"
 
 
 class Failed(Exception):
@@ -59,7 +61,7 @@ class Stage:
         self.options = json.loads(os.environ["BOARD_OPTIONS"])
         self.sources = pathlib.Path(os.environ["BOARD_SOURCES"]) if os.environ["BOARD_SOURCES"] else None
         self.server_loading = json.loads(os.environ["BOARD_SERVER"])
-        elsewhere, self.client_user = os.environ.get("BOARD_ELSEWHERE"), os.environ["BOARD_CLIENT_USER"]
+        elsewhere, self.client_user = os.environ.get("BOARD_ELSEWHERE"), OTHER_USER if os.environ["BOARD_CLIENT_USER"] else ""
         self.is_elsewhere = elsewhere is not None
         self.address = room.ADDRESS_HERE if self.is_elsewhere else "127.0.0.1"
         self.client_loading = json.loads(os.environ["BOARD_CLIENT"])
