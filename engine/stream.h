@@ -179,10 +179,13 @@ class Stream {
   // The next is_behind() asks in any case.
   void forget_comparison() { compared_at_.store(kMustCompare, std::memory_order_relaxed); }
 
-  // A descriptor of the stream is about to be closed, and StreamEngine::Naming denies it by now:
-  // returns when no call of this process is between two system calls on it. Calls that sleep are
-  // not waited for; they look when they wake.
-  virtual void await_calls() {}
+  // A call that does not sleep is done with its descriptor much sooner.
+  static constexpr Duration kMostCallTime = Duration::from_ms(100);
+
+  // Before a descriptor of the stream is closed, and StreamEngine::Naming denies it by now; or
+  // behind StreamEngine::stop_calls(). Returns when no call of this process is between two system
+  // calls on it, or at `give_up`. Calls that sleep are not waited for; they look when they wake.
+  virtual void await_calls(Time /*give_up*/) {}
 
   virtual Glance glance() const = 0;
   // Has a stream of this process ever been in memory? If not, glance() need not be asked.

@@ -25,10 +25,10 @@ constexpr int kLoopbackInterface = 1;  // of every network namespace (LOOPBACK_I
 constexpr int kMostDoubt = 4;          // looks at another user's client that decides
 // An entry without addresses is of a connect() that is being made. Nobody takes that long.
 constexpr uint32_t kUnfinishedByDead = 10, kUnfinished = 3600;  // seconds
-// In another network namespace, which may have ended, nobody can be asked. By then an established
-// connection has been accepted; one that has not shows by its first words what it is.
-constexpr uint32_t kAcceptedByThen = 60;  // seconds
-constexpr uint32_t kListenSoon = 10;      // from a listener's registration to listen(2), seconds
+// In another network namespace, which may have ended, nobody can be asked. By then a connection has
+// been accepted, unless its server stood still; that takes it for plain.
+constexpr uint32_t kAcceptedByThen = 600;  // seconds
+constexpr uint32_t kListenSoon = 10;       // from a listener's registration to listen(2), seconds
 
 int int_option(int fd, int option) {
   int value = 0;
@@ -179,7 +179,7 @@ struct CookieSearch {
   bool is_found = false;
 };
 
-// Is the socket of an entry gone? What is not known is not gone.
+// Is the socket of an entry gone, or may it make room? What is not known is not gone.
 bool is_entry_gone(void* context, const Entry& entry) {
   auto& diag = *static_cast<InetDiag*>(context);
   if (entry.key.netns != diag.netns())

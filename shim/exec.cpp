@@ -118,19 +118,21 @@ void leave_memory_for_program() {
 }
 
 // The other threads of a process that executes a program end where they are, the library's own
-// among them. Who ends at work on a stream leaves a connection that fails. A vfork child executes
-// for itself alone.
+// among them. Who ends at work on a stream leaves a connection that fails, the program's or a
+// relative's. A vfork child executes for itself alone.
 class OtherCallsStopped {
  public:
   explicit OtherCallsStopped(Successor successor)
       : is_needed_(successor == Successor::kThisProcess && !is_vfork_child()) {
     if (!is_needed_) return;
     engine::user_stream_engine().stop_calls();
-    visit_inherited_streams([](int fd) {
+    const Time give_up = base::now() + engine::Stream::kMostCallTime;
+    for (int fd = 0; fd < fds_end(); ++fd) {
+      if (!is_stream(fd)) continue;
       const SocketUse use(fd);
       if (use && has_live_stream(use.phase()))
-        use->stream.load(std::memory_order_acquire)->await_calls();
-    });
+        use->stream.load(std::memory_order_acquire)->await_calls(give_up);
+    }
   }
   ~OtherCallsStopped() {
     if (is_needed_) engine::user_stream_engine().resume_calls();

@@ -94,7 +94,7 @@ void give_up(Socket& old, int fd, Owner owner) {
   References::Left left = old.references.drop_fd();
   if (is_kept) {
     if (engine::Stream* stream = old.stream.load(std::memory_order_acquire); stream != nullptr)
-      stream->await_calls();
+      stream->await_calls(base::now() + engine::Stream::kMostCallTime);
     left = old.references.end_call(generation);
   }
   if (left.is_none()) retire_socket(old, socket);

@@ -311,7 +311,7 @@ uint32_t WatchedSet::events_for_kernel(const Watch& w) {
 }
 
 void WatchedSet::tell_but_hush(Watch& w, int fd) {
-  const uint32_t before = orders_.load();
+  const uint32_t before = orders_of(fd).load();
   const bool is_wanted = w.is_wanted.load(std::memory_order_relaxed);
   const bool is_in_kernel = w.is_in_kernel.load(std::memory_order_relaxed);
   const bool is_same =
@@ -319,22 +319,23 @@ void WatchedSet::tell_but_hush(Watch& w, int fd) {
       w.kernel_data.load(std::memory_order_relaxed) == w.data.load(std::memory_order_relaxed);
   if (is_wanted == is_in_kernel && (!is_wanted || is_same)) return;
   order(w, fd, !is_wanted ? EPOLL_CTL_DEL : is_in_kernel ? EPOLL_CTL_MOD : EPOLL_CTL_ADD);
-  if (orders_.fetch_add(1) != before) order_again(w, fd);
+  if (orders_of(fd).fetch_add(1) != before) order_again(w, fd);
 }
 
 // Other calls have ended since that began, and the kernel may have heard of them before it or
 // behind it. Of those that overlap the last to end finds the others counted, and tells the kernel
-// what is then wanted.
+// what is then wanted. Never anew: a member that the kernel does not know was deleted just now.
+// Threads that take turns here find each other counted each time.
 void WatchedSet::order_again(Watch& w, int fd) {
+  constexpr int kMostTurns = 8;
   uint32_t before;
+  int turns = 0;
   do {
-    before = orders_.load();
+    before = orders_of(fd).load();
     if (w.fd.load(std::memory_order_acquire) != fd + 1) return;
-    if (!w.is_wanted.load(std::memory_order_relaxed))
-      order(w, fd, EPOLL_CTL_DEL);
-    else if (order(w, fd, EPOLL_CTL_MOD) == ENOENT)
-      order(w, fd, EPOLL_CTL_ADD);
-  } while (orders_.fetch_add(1) != before);
+    const bool is_wanted = w.is_wanted.load(std::memory_order_relaxed);
+    order(w, fd, is_wanted ? EPOLL_CTL_MOD : EPOLL_CTL_DEL);
+  } while (orders_of(fd).fetch_add(1) != before && ++turns < kMostTurns);
 }
 
 // 0, or what is wrong.
@@ -405,10 +406,10 @@ void WatchedSet::tell_kernel_all() {
 }
 
 WatchedSet::Order::Order(WatchedSet* set, int fd)
-    : set_(set), fd_(fd), before_(set != nullptr ? set->orders_.load() : 0) {}
+    : set_(set), fd_(fd), before_(set != nullptr ? set->orders_of(fd).load() : 0) {}
 
 WatchedSet::Order::~Order() {
-  if (set_ == nullptr || set_->orders_.fetch_add(1) == before_) return;
+  if (set_ == nullptr || set_->orders_of(fd_).fetch_add(1) == before_) return;
   if (Watch* w = set_->find_fd(fd_); w != nullptr) set_->order_again(*w, fd_);
 }
 

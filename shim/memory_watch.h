@@ -164,7 +164,10 @@ class WatchedSet {
   std::atomic<int> set_;          // plus 1; 0: free
   std::atomic<uint32_t> waiter_;  // the thread that waited here last
   std::atomic<int> inside_;
-  std::atomic<uint32_t> orders_;  // that the kernel was given
+  // Ends of orders that the kernel was given, by what the members' numbers leave.
+  static constexpr size_t kOrders = 16;
+  std::array<std::atomic<uint32_t>, kOrders> orders_;
+  std::atomic<uint32_t>& orders_of(int fd) { return orders_[static_cast<size_t>(fd) % kOrders]; }
   std::atomic<bool> is_deferring_;
   std::atomic<bool> is_kernel_behind_;  // what was put off is the program's wish
   std::atomic<bool> is_quiet_;

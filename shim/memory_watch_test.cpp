@@ -362,6 +362,47 @@ TEST_F(QuietMemoryWatch, AnothersChangeMeanwhileIsNotUndone) {
   EXPECT_EQ(kernels_look(), uint32_t{EPOLLIN}) << "before anybody sleeps on it";
 }
 
+// It is deleted while the library speaks to the kernel for who is about to sleep.
+TEST_F(QuietMemoryWatch, WhatIsDeletedMeanwhileIsNotPutBack) {
+  static const auto epoll_ctl_of_libc = real.epoll_ctl;
+  static thread_local bool is_changer = false;
+  static std::atomic<bool> has_deleted, may_go_on;
+  static std::function<void()> start_change;
+  has_deleted = may_go_on = false;
+  std::thread changer;
+  start_change = [&] {
+    changer = std::thread([this] {
+      is_changer = true;
+      EXPECT_EQ(control(EPOLL_CTL_DEL, 0, 0), 0);
+    });
+  };
+  real.epoll_ctl = [](int to, int operation, int fd, epoll_event* as) {
+    if (is_changer) {
+      const int result = epoll_ctl_of_libc(to, operation, fd, as);
+      if (operation != EPOLL_CTL_DEL) return result;
+      has_deleted = true;
+      while (!may_go_on) std::this_thread::yield();
+      return result;
+    }
+    if (operation == EPOLL_CTL_MOD && (as->events & EPOLLIN) != 0 && !has_deleted) {
+      start_change();
+      while (!has_deleted) std::this_thread::yield();
+    }
+    return epoll_ctl_of_libc(to, operation, fd, as);
+  };
+  glance(0).has_bytes = false;
+  epoll_event event{};
+  EXPECT_LE(epoll_wait(set, &event, 1, 20), 1);
+  may_go_on = true;
+  ASSERT_TRUE(changer.joinable());
+  changer.join();
+  real.epoll_ctl = epoll_ctl_of_libc;
+  EXPECT_EQ(kernels_look(), 0u);
+  event = {.events = EPOLLIN, .data = {}};
+  EXPECT_EQ(base::kernel_call(SYS_epoll_ctl, set, EPOLL_CTL_ADD, fds[0], &event), 0)
+      << "it is a member still";
+}
+
 TEST_F(MemoryWatch, AClosedDescriptorIsForgotten) {
   ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
   publish(0);

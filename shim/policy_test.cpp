@@ -395,7 +395,7 @@ TEST_F(FullRegistry, OldConnectionsOfAnotherNetworkNamespaceMakeRoom) {
   Entry entry;
   entry.key.netns = netns_cookie(client.fd()) + 1'000'000;
   entry.local = Address{{10, 1, 2, 3}, 1};
-  entry.made_at = seconds_ago(90);
+  entry.made_at = seconds_ago(900);
   crowd_out(key_of(client.fd()), entry);
   EXPECT_EQ(client.ask(listener.port()), Mode::kProved);
 }

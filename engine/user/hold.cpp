@@ -67,6 +67,26 @@ bool Hold::is_inside_another() const {
   return false;
 }
 
+bool Hold::has_other_direction() const {
+  for (const Unfinished* at = outer(); at != nullptr; at = at->outer())
+    if (is_alike(*at) && static_cast<const Hold*>(at)->is_held_) return true;
+  return false;
+}
+
+// With empty hands, so that nobody waits for this call.
+int Hold::stand(int fd, Direction direction, int flags) {
+  if (must_stand()) {
+    end();
+    Standstill::wait();
+    if (copies_ != base::thread_copies()) return EINTR;
+    if (still(c_, fd) != fd) return EBADF;
+    const auto outcome = lease_.try_acquire();
+    if (outcome != Outcome::kAcquired) return wait(fd, direction, flags, outcome);
+    is_held_ = true;
+  }
+  return reach();
+}
+
 // Where it slept the record is as it should be; elsewhere the next call finds that it may not be.
 // Who is left between taking the lease and noting that has it all the same.
 void Hold::abandon(base::Unfinished& unfinished) {
@@ -126,6 +146,7 @@ int Hold::wait(int fd, Direction direction, int flags, Outcome outcome) {
   switch (outcome) {
     case Outcome::kAcquired:
       is_held_ = true;
+      if (must_stand()) return stand(fd, direction, flags);
       return still(c_, fd) == fd ? reach() : EBADF;
     case Outcome::kInherited:
       is_held_ = true;

@@ -23,13 +23,11 @@ class Hold : private base::Unfinished {
   ~Hold() { end(); }
 
   // Only if nobody has it: false otherwise, at once.
-  bool try_take() {
-    is_held_ = lease_.try_acquire() == base::Lease::Outcome::kAcquired;
-    return is_held_ && reach() == 0;
-  }
+  bool try_take() { return attempt() == base::Lease::Outcome::kAcquired; }
 
   // Never waits. kHeldByMe: this thread has it already, and keeps it. kInherited: see inherit().
-  // kBusy: another call has it, or what lies there cannot be mapped (see above).
+  // kBusy: another call has it, or may soon (a program is being executed, standstill.h), or what
+  // lies there cannot be mapped (see above).
   base::Lease::Outcome attempt() { return keep(lease_.try_acquire()); }
   // The same, and asks at once whether the one who has it lives.
   base::Lease::Outcome attempt_over_the_dead() { return keep(lease_.try_take_over()); }
@@ -42,14 +40,16 @@ class Hold : private base::Unfinished {
     is_held_ = false;
   }
 
-  // 0, or the errno for the call: EAGAIN (another call has the direction and this one must not
-  // wait: the kernel has been asked and refused too; or a signal handler interrupted this thread's
-  // own call), EINTR, ECONNRESET (the last holder died in the middle of a call), ENOBUFS (see
-  // above).
+  // 0, or the errno for the call: EBADF (the number is another's, after a wait), EAGAIN (another
+  // call has the direction and this one must not wait: the kernel has been asked and refused too;
+  // or a signal handler interrupted this thread's own call), EINTR, ECONNRESET (the last holder
+  // died in the middle of a call), ENOBUFS (see above).
   int take(int fd, Direction direction, int flags) {
     const auto outcome = lease_.try_acquire();
     if (outcome == base::Lease::Outcome::kAcquired) [[likely]] {
       is_held_ = true;
+      if (Standstill::is_wanted()) [[unlikely]]
+        return stand(fd, direction, flags);
       return reach();
     }
     return wait(fd, direction, flags, outcome);
@@ -58,19 +58,25 @@ class Hold : private base::Unfinished {
  private:
   static void abandon(base::Unfinished& hold);
   bool is_inside_another() const;
+  // A program is being executed, and this call can stop. One that has the other direction cannot:
+  // who executes waits for that.
+  bool must_stand() const {
+    return Standstill::is_wanted() && Standstill::concerns_caller() && !has_other_direction();
+  }
+  bool has_other_direction() const;
+  int stand(int fd, Direction direction, int flags);
   base::Lease::Outcome keep(base::Lease::Outcome outcome) {
     is_held_ =
         outcome == base::Lease::Outcome::kAcquired || outcome == base::Lease::Outcome::kInherited;
-    if (outcome == base::Lease::Outcome::kAcquired && reach() != 0)
+    if (outcome == base::Lease::Outcome::kAcquired && (must_stand() || reach() != 0)) {
+      end();
       return base::Lease::Outcome::kBusy;
+    }
     return outcome;
   }
   bool is_send() const { return &lease_ == &c_.tx.lease; }
   SleepMark& mark() const { return is_send() ? c_.tx.is_asleep : c_.rx.is_asleep; }
   int reach() {
-    if (Standstill::is_wanted()) [[unlikely]] {
-      if (const int e = Standstill::stand(mark()); e != 0) return e;
-    }
     const uint32_t any = is_send() ? c_.tx.tail_block : c_.inbox.any_block();
     return any == Arena::kNoBlock ? 0 : reach_blocks();
   }

@@ -15,9 +15,6 @@
 namespace ddpsock::engine {
 namespace {
 
-// A call that does not sleep is done with its descriptor much sooner.
-constexpr Duration kMostCallTime = Duration::from_ms(100);
-
 constinit std::atomic<StreamEngine::Naming> naming{nullptr};
 
 }  // namespace
@@ -46,9 +43,8 @@ int still_named(Connection& c, int fd) {
   return c.stream.is_behind(fd) ? fd : -1;
 }
 
-void await_calls(Connection& c) {
+void await_calls(Connection& c, Time give_up) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const Time give_up = base::now() + kMostCallTime;
   const auto await = [&](base::Lease& lease, const SleepMark& is_asleep) {
     while (!is_asleep && base::now() < give_up) {
       Hold hold(c, lease);

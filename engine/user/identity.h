@@ -25,7 +25,7 @@ inline int still(Connection& c, int fd) {
   return still_named(c, fd);
 }
 // Stream::await_calls().
-void await_calls(Connection& c);
+void await_calls(Connection& c, Time give_up);
 
 }  // namespace ddpsock::engine
 

@@ -181,7 +181,8 @@ void leave_as_writer(Connection& c, int fd) {
   OutLane lane(c);
   lane->close();
   lane->leave();
-  if (std::exchange(m.is_filled, false)) set_int_option(fd, TCP_NOTSENT_LOWAT, m.unsent_limit);
+  if (std::exchange(m.is_filled, false) && !m.has_set_options)
+    set_int_option(fd, TCP_NOTSENT_LOWAT, m.unsent_limit);
   send_fpdus_for_good(c, fd);
 }
 

@@ -15,8 +15,9 @@ int judge_error(Connection& c, int error);
 short untrue_at_end(const Connection& c);
 void note_linger(Connection& c, bool is_resetting);
 
-// Closes both lanes; FPDUs follow. False: no bytes can lie in shared memory, now or later.
-// `is_sender`: the caller holds the send lease, and is not in the middle of something.
+// Closes both lanes, and gives back what options memory had set; FPDUs follow. False: no bytes can
+// lie in shared memory, now or later. `is_sender`: the caller holds the send lease, and is not in
+// the middle of something.
 bool close_lanes(Connection& c, int fd, bool is_sender = false);
 // REQUIRES: the send lease.
 void send_fpdus_for_good(Connection& c, int fd);

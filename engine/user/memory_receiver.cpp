@@ -176,7 +176,7 @@ bool MemoryReceiver::sleep(int flags) {
   // The process may be killed in its sleep: what the record says is then what is so.
   if (flags == 0) ++base::effort.waits;
   const ssize_t n =
-      sleep_in(rx_.is_asleep, [&] { return base::sys.recv(fd, &octet, 1, flags | MSG_PEEK); });
+      ask_in(rx_.is_asleep, flags, [&] { return base::sys.recv(fd, &octet, 1, flags | MSG_PEEK); });
   if (flags == 0) fd_.note_sleep();
   if (n <= 0) return on_end(n);
   if (leave()) return false;

@@ -99,8 +99,8 @@ Io peek_in_memory(Connection& c, int fd, std::span<const iovec> to, int flags) {
       return Io::fail(e);
     }
     uint8_t byte;
-    const ssize_t n =
-        sleep_in(c.rx.is_asleep, [&] { return base::sys.recv(fd, &byte, 1, MSG_PEEK | waiting); });
+    const ssize_t n = ask_in(c.rx.is_asleep, waiting,
+                             [&] { return base::sys.recv(fd, &byte, 1, MSG_PEEK | waiting); });
     const int error = n < 0 ? judge_error(c, errno) : 0;
     fd = still(c, fd);
     if (lane->size() > 0) {

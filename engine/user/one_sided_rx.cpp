@@ -247,7 +247,7 @@ int await_more(Connection& c, int& fd, int flags, Patience& patience, bool has_p
     ++base::effort.waits;
     const int how = MSG_PEEK | MSG_WAITALL | (flags & MSG_DONTWAIT);
     const ssize_t seen =
-        sleep_in(c.rx.is_asleep, [&] { return base::sys.recv(fd, look, 1 + c.rx.held, how); });
+        ask_in(c.rx.is_asleep, how, [&] { return base::sys.recv(fd, look, 1 + c.rx.held, how); });
     if (seen < 0) error = errno;
     if (seen > 0 && seen <= static_cast<ssize_t>(c.rx.held)) error = kEndOfStream;
   }

@@ -51,7 +51,7 @@ class Receiver {
   void enable_queue_hints();
   ssize_t await_byte();
   bool prepare_to_sleep();
-  void wake_up();
+  void wake_up(bool has_taken = false);
   bool make_room(uint32_t ask);
   bool move_to_block();
   void on_end();

@@ -10,6 +10,7 @@
 #include "engine/user/io_cursor.h"
 #include "engine/user/memory.h"
 #include "engine/user/receiver.h"
+#include "engine/user/sleep.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -151,7 +152,7 @@ ssize_t Receiver::read(uint32_t ask, int flags) {
     n = base::sys.recv(fd_, data_ + end_, ask, flags);
     if (n > 0) rx_.queued -= std::min(rx_.queued, static_cast<uint32_t>(n));
   }
-  if ((flags & MSG_DONTWAIT) == 0) wake_up();
+  if ((flags & MSG_DONTWAIT) == 0) wake_up(n > 0);
   if (error_ != 0) return -1;
   if (n <= 0) return n;
   end_ += static_cast<uint32_t>(n);
@@ -215,12 +216,17 @@ bool Receiver::prepare_to_sleep() {
   return true;
 }
 
-void Receiver::wake_up() {
+// What the sleep has taken from the kernel is not in the record yet.
+void Receiver::wake_up(bool has_taken) {
   if (fd_.is_copy()) [[unlikely]] {
     error_ = EINTR;
     return;
   }
   rx_.is_asleep = false;
+  if (!has_taken && !wake_fully(rx_.is_asleep)) [[unlikely]] {
+    error_ = EINTR;
+    return;
+  }
   fd_.note_sleep();
   look_for_border();
 }

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "engine/user/standstill.h"
 
-#include <errno.h>
+#include <linux/futex.h>
 #include <sys/syscall.h>
 #include <time.h>
+
+#include <algorithm>
+#include <bit>
 
 #include "base/clock.h"
 #include "base/keep_errno.h"
@@ -18,9 +21,18 @@ namespace {
 [[gnu::tls_model("initial-exec")]] thread_local constinit uint32_t own_standstills = 0;
 
 constexpr Duration kLongest = Duration::from_ms(1000);
+constinit std::atomic<int64_t> until_ns{0};
 
-constexpr uint64_t of_process(uint32_t generation) {
-  return uint64_t{generation} << 32;
+constexpr uint64_t kCount = UINT32_MAX;
+
+uint64_t this_process() {
+  return uint64_t{base::process_generation()} << 32;
+}
+
+// The half with the count.
+uint32_t* futex_of(std::atomic<uint64_t>& state) {
+  constexpr size_t kLowerHalf = std::endian::native == std::endian::little ? 0 : 1;
+  return reinterpret_cast<uint32_t*>(&state) + kLowerHalf;
 }
 
 }  // namespace
@@ -29,39 +41,54 @@ constinit std::atomic<uint64_t> Standstill::state_{0};
 
 void Standstill::begin() {
   ++own_standstills;
-  const uint64_t process = of_process(base::process_generation());
+  until_ns.store((base::now() + kLongest).ns);
+  const uint64_t process = this_process();
   uint64_t seen = state_.load();
   uint64_t next;
   do {
-    const bool is_ours = (seen & ~uint64_t{UINT32_MAX}) == process;
-    next = (is_ours ? seen : process) + 1;
+    next = ((seen & ~kCount) == process ? seen : process) + 1;
   } while (!state_.compare_exchange_weak(seen, next));
 }
 
 void Standstill::end() {
   --own_standstills;
-  const uint64_t process = of_process(base::process_generation());
+  const uint64_t process = this_process();
   uint64_t seen = state_.load();
-  while (!state_.compare_exchange_weak(seen, seen - 1 == process ? 0 : seen - 1)) {
+  do {
+    if ((seen & ~kCount) != process) return;
+  } while (!state_.compare_exchange_weak(seen, (seen & kCount) == 1 ? 0 : seen - 1));
+  const base::KeepErrno keep;
+  base::kernel_call(SYS_futex, futex_of(state_), FUTEX_WAKE, INT32_MAX);
+}
+
+bool Standstill::concerns_caller() {
+  uint64_t seen = state_.load();
+  if (seen == 0 || own_standstills != 0) return false;
+  if ((seen & ~kCount) == this_process()) return base::now().ns < until_ns.load();
+  state_.compare_exchange_strong(seen, 0);
+  return false;
+}
+
+void Standstill::wait() {
+  const base::KeepErrno keep;
+  const uint32_t copies = base::thread_copies();
+  while (copies == base::thread_copies() && concerns_caller()) {
+    const int64_t left = until_ns.load() - base::now().ns;
+    if (left <= 0) return;
+    const timespec most{left / 1'000'000'000, left % 1'000'000'000};
+    const auto count = static_cast<uint32_t>(state_.load() & kCount);
+    if (count != 0) base::kernel_call(SYS_futex, futex_of(state_), FUTEX_WAIT, count, &most);
   }
 }
 
-int Standstill::stand(SleepMark& mark) {
-  const base::KeepErrno keep;
+bool Standstill::wait_asleep(SleepMark& mark) {
+  if (!concerns_caller()) return true;
   const uint32_t copies = base::thread_copies();
-  const auto is_on = [] {
-    return own_standstills == 0 && state_.load() >> 32 == base::process_generation();
-  };
-  const Time give_up = base::now() + kLongest;
-  while (is_on() && base::now() < give_up) {
-    mark = true;
-    constexpr timespec kSoon{.tv_sec = 0, .tv_nsec = 200'000};
-    base::kernel_call(SYS_nanosleep, &kSoon, nullptr);  // libc's would be a cancellation point
-    if (copies != base::thread_copies()) return EINTR;
-    mark = false;
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-  }
-  return copies != base::thread_copies() ? EINTR : 0;
+  mark = true;
+  wait();
+  if (copies != base::thread_copies()) return false;
+  mark = false;
+  return true;
 }
 
 }  // namespace ddpsock::engine

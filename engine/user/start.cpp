@@ -219,8 +219,8 @@ int send_start_frame(Connection& c, int fd, int flags, StartFrame kind) {
 // A look that may sleep, and changes nothing if the process is killed in it.
 static ssize_t look_at_start(Connection& c, int& fd, MutBytes out, int flags) {
   const int look = (flags & MSG_DONTWAIT) | MSG_PEEK;
-  const ssize_t n =
-      sleep_in(c.rx.is_asleep, [&] { return base::sys.recv(fd, out.data(), out.size(), look); });
+  const ssize_t n = ask_in(c.rx.is_asleep, flags,
+                           [&] { return base::sys.recv(fd, out.data(), out.size(), look); });
   if ((flags & MSG_DONTWAIT) == 0) fd = still(c, fd);
   return n;
 }

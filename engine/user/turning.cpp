@@ -57,7 +57,7 @@ Io send_turned(Connection& c, int number, std::span<const iovec> from, int flags
   msghdr m{};
   m.msg_iov = parts.data();
   m.msg_iovlen = cursor.slice(parts, size);
-  const ssize_t n = sleep_in(c.tx.is_asleep, [&] { return base::sys.sendmsg(fd, &m, flags); });
+  const ssize_t n = ask_in(c.tx.is_asleep, flags, [&] { return base::sys.sendmsg(fd, &m, flags); });
   if (n < 0) return Io::fail(errno);
   c.r.sent.bytes.add(static_cast<size_t>(n));
   return Io::ok(n);
@@ -151,7 +151,7 @@ Io recv_turned(Connection& c, int fd, IoCursor& to, int flags, size_t got, Patie
   msghdr m{};
   m.msg_iov = parts.data();
   m.msg_iovlen = IoCursor(to).slice(parts, size);
-  const ssize_t n = sleep_in(c.rx.is_asleep, [&] { return base::sys.recvmsg(fd, &m, flags); });
+  const ssize_t n = ask_in(c.rx.is_asleep, flags, [&] { return base::sys.recvmsg(fd, &m, flags); });
   if (n <= 0) return end_turned(c, got, n < 0 ? Io::fail(errno) : Io::ok(0));
   c.r.received.bytes.add(static_cast<size_t>(n));
   return Io::ok(static_cast<ssize_t>(got) + n);
@@ -177,7 +177,7 @@ Io peek_turned(Connection& c, int fd, std::span<const iovec> to, int flags) {
   msghdr m{};
   m.msg_iov = parts.data();
   m.msg_iovlen = cursor.slice(parts, size);
-  const ssize_t n = sleep_in(c.rx.is_asleep, [&] { return base::sys.recvmsg(fd, &m, flags); });
+  const ssize_t n = ask_in(c.rx.is_asleep, flags, [&] { return base::sys.recvmsg(fd, &m, flags); });
   if (n <= 0) return end_turned(c, seen, n < 0 ? Io::fail(errno) : Io::ok(0));
   return Io::ok(static_cast<ssize_t>(seen) + n);
 }

@@ -22,8 +22,9 @@
 namespace ddpsock::engine {
 
 // Set while the holder of a direction waits in the kernel, or may. Who wakes in one process and who
-// closes in another thread agree by the fence of still_named(), who takes over from the dead
-// by order alone: so that a call which did not sleep pays for no barrier.
+// closes, or executes a program, in another thread agree by the fences of still_named() and
+// wake_fully(), who takes over from the dead by order alone: a call which did not sleep pays for
+// no barrier.
 class SleepMark {
  public:
   // What was done before is seen by whoever sees the mark; what is done after it, only without it.
