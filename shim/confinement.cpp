@@ -25,6 +25,13 @@ void make(int number) {
   base::kernel_call_of_longs(number, -1, -1, -1, -1, -1, -1);
 }
 
+// Now, or again without executing a program.
+bool may_be_superuser() {
+  uid_t real = 0, effective = 0, saved = 0;
+  kernel_call(SYS_getresuid, &real, &effective, &saved);
+  return real == 0 || effective == 0 || saved == 0;
+}
+
 [[noreturn]] void try_all() {
   // A handler of the program's is not to see the signal of a refused call, and nobody a core dump;
   // of one byte, which also those take for none that are given to a program.
@@ -37,8 +44,10 @@ void make(int number) {
   kernel_call(SYS_rt_sigaction, SIGSYS, &usual, nullptr, sizeof usual.mask);
   const rlimit one{1, 1};
   kernel_call(SYS_prlimit64, 0, RLIMIT_CORE, &one, nullptr);
-  for (const int number : kNeededCalls) make(number);
-  for (const int number : kDispensableCalls) make(number);
+  for (const OurCall& call : kNeededCalls) make(call.number);
+  for (const OurCall& call : kDispensableCalls) make(call.number);
+  // Filters of services forbid it as a rule (systemd's @privileged).
+  if (may_be_superuser()) make(kSuperusersCall.number);
   for (;;) kernel_call(SYS_exit_group, 0);
 }
 

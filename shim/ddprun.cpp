@@ -5,78 +5,34 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
-#include <climits>
+#include <charconv>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <optional>
+#include <cstring>
 #include <string>
 #include <vector>
 
+#include "shim/ddprun_enable.h"
+#include "shim/ddprun_explain.h"
+#include "shim/ddprun_failure.h"
+#include "shim/ddprun_rules.h"
 #include "shim/ddprun_target.h"
 #include "shim/explain.h"
-#include "shim/rules_toml.h"
 
 namespace ddpsock::shim {
 namespace {
 
-constexpr int kFailed = 125, kNotRunnable = 126, kNotFound = 127;  // as env(1)
-constexpr const char* kLibrary = "libddpsock.so";
-
-// Ends ddprun before the program starts.
-struct Failure {
-  int status;
-  std::string message;
-};
-
 struct Options {
-  std::string engine, rules_file, role = "client", address;
-  std::optional<Action> action;
+  Choice choice;
+  std::string explain;  // "", "before" or "after" the program has run
+  std::string role = "client", address;
   uint16_t port = 0;
-  bool is_explain = false;
   std::vector<std::string> command;
 };
 
-template <typename... T>
-[[noreturn]] void stop(fmt::format_string<T...> format, T&&... values) {
-  throw Failure{kFailed, fmt::format(format, std::forward<T>(values)...)};
-}
-
-std::string read_whole(const std::string& path) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) stop("{}: is a directory", path);
-  std::ifstream file(path, std::ios::binary);
-  if (!file) stop("{}: {}", path, strerror(errno));
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-std::string compose_rules(const Options& options) {
-  std::vector<FileRule> rules;
-  if (!options.rules_file.empty()) {
-    auto parsed = parse_rules_file(read_whole(options.rules_file));
-    if (!parsed) {
-      const FileError& e = parsed.error();
-      stop("{}:{}:{}: expected {}", options.rules_file, e.line, e.column, e.expected);
-    }
-    rules = std::move(*parsed);
-  }
-  auto text = encode_rules(rules, Rule{.action = options.action.value_or(Action::kPrefer)});
-  if (!text) stop("{}: {}", options.rules_file, text.error());
-  return *text;
-}
-
-// Beside ddprun in a build, in the library folder when installed.
-std::string find_library() {
-  std::error_code error;
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) stop("cannot tell where ddprun is: {}", error.message());
-  for (const std::filesystem::path& folder :
-       {self.parent_path(), std::filesystem::path(DDPSOCK_LIBDIR)}) {
-    const auto path = folder / kLibrary;
-    if (access(path.c_str(), R_OK) == 0) return path;
-  }
-  stop("{} is neither beside ddprun nor in {}", kLibrary, DDPSOCK_LIBDIR);
+std::string need_library() {
+  std::string path = find_library();
+  if (path.empty()) stop("libddpsock.so is neither beside ddprun nor in {}", DDPSOCK_LIBDIR);
+  return path;
 }
 
 void add_preload(const std::string& library) {
@@ -93,24 +49,22 @@ void add_preload(const std::string& library) {
 void warn_or_stop(const Options& options, const Target& target) {
   const std::string line =
       fmt::format("{}: not covered: {}", options.command.front(), target.reason);
-  if (options.action == Action::kRequire) stop("{}", line);
+  if (options.choice.action == Action::kRequire) stop("{}", line);
   fmt::print(stderr, "ddprun: {}; it runs without DDP\n", line);
 }
 
 [[noreturn]] void fail_to_start(const Options& options, int error) {
-  throw Failure{error == ENOENT ? kNotFound : kNotRunnable,
+  throw Failure{error == ENOENT ? kStatusNotFound : kStatusNotRunnable,
                 fmt::format("{}: {}", options.command.front(), strerror(error))};
 }
 
-int run(const Options& options) {
-  const std::string rules = compose_rules(options);
-  const Target target = examine_target(options.command);
-  if (target.finding == Target::Finding::kNotFound) fail_to_start(options, ENOENT);
-  if (target.finding == Target::Finding::kNotRunnable) fail_to_start(options, EACCES);
-  if (target.finding == Target::Finding::kNotCovered) warn_or_stop(options, target);
-  add_preload(find_library());
+void prepare_environment(const Options& options, const std::string& rules) {
+  add_preload(need_library());
   setenv("DDPSOCK_RULES", rules.c_str(), 1);
-  if (!options.engine.empty()) setenv("DDPSOCK_ENGINE", options.engine.c_str(), 1);
+  if (!options.choice.engine.empty()) setenv("DDPSOCK_ENGINE", options.choice.engine.c_str(), 1);
+}
+
+[[noreturn]] void execute(const Options& options) {
   std::vector<char*> argv;
   for (const std::string& word : options.command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
@@ -119,35 +73,48 @@ int run(const Options& options) {
   fail_to_start(options, errno);
 }
 
+int run(const Options& options) {
+  const ChosenRules chosen = read_choice(options.choice);
+  const Target target = examine_target(options.command);
+  if (target.finding == Target::Finding::kNotFound) fail_to_start(options, ENOENT);
+  if (target.finding == Target::Finding::kNotRunnable) fail_to_start(options, EACCES);
+  if (target.finding == Target::Finding::kNotCovered) warn_or_stop(options, target);
+  prepare_environment(options, chosen.text);
+  if (options.explain == "after")
+    return explain_after(options.command.front(), [&] { execute(options); });
+  execute(options);
+}
+
+// All digits: a process. A program of such a name needs a path.
+int process_in(const Options& options) {
+  const std::string& word = options.command.front();
+  const bool is_alone = options.command.size() == 1 && options.address.empty() && options.port == 0;
+  int pid = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), pid);
+  return is_alone && error == std::errc{} && end == word.data() + word.size() ? pid : 0;
+}
+
 int run_explain(const Options& options) {
+  if (const int pid = process_in(options); pid > 0) return explain_process(pid);
   if (options.address.empty() || options.port == 0)
     stop("--explain needs --address and --port of the server");
   auto server = parse_address(options.address);
   if (!server) stop("--address: expected an IPv4 or IPv6 address, not '{}'", options.address);
   server->port = options.port;
   const Target target = examine_target(options.command);
-  const std::string rules = compose_rules(options);
+  const ChosenRules chosen = read_choice(options.choice);
   const Role role = options.role == "client" ? Role::kClient : Role::kServer;
-  fmt::print("{}", explain({target, role, *server, options.rules_file, rules}));
+  fmt::print("{}", explain({target, role, *server, chosen.source, chosen.text}));
   return 0;
 }
 
 void declare(CLI::App& app, Options& options) {
   app.set_version_flag("--version", "ddprun " DDPSOCK_VERSION);
-  app.add_option("--engine", options.engine, "engine for connections in DDPMODE")
-      ->check(CLI::IsMember({"auto", "user", "shm"}));
-  app.add_option("--rules", options.rules_file, "rules file (TOML)")->type_name("FILE");
-  const auto add_default = [&](const char* name, Action action, const char* help) {
-    return app.add_flag_callback(name, [&options, action] { options.action = action; }, help);
-  };
-  auto* require = add_default("--require", Action::kRequire,
-                              "where no rule matches: DDP, or an error; not covered: exit 125");
-  auto* prefer = add_default("--prefer", Action::kPrefer,
-                             "where no rule matches: DDP with peers that prove it (default)");
-  auto* off = add_default("--off", Action::kOff, "where no rule matches: plain TCP");
-  require->excludes(prefer)->excludes(off);
-  prefer->excludes(off);
-  app.add_flag("--explain", options.is_explain, "print the verdict for CMD, do not run it");
+  declare_choice(app, options.choice);
+  app.add_flag("--explain{before}", options.explain,
+               "print the verdict for CMD, do not run it; of a process id, what its connections "
+               "are; --explain=after: run CMD, then print what its connections were")
+      ->check(CLI::IsMember({"before", "after"}));
   app.add_option("--role", options.role, "with --explain: client or server")
       ->check(CLI::IsMember({"client", "server"}));
   app.add_option("--address", options.address, "with --explain: the server's address");
@@ -158,7 +125,8 @@ void declare(CLI::App& app, Options& options) {
 int start(int argc, char** argv) {
   CLI::App app(
       "ddprun [OPTIONS] [--] CMD [ARGUMENTS...]\n"
-      "Runs CMD with its TCP connections in DDPMODE where the rules say so.",
+      "Runs CMD with its TCP connections in DDPMODE where the rules say so.\n"
+      "Or as first word: enable UNIT, disable UNIT, profiles [NAME].",
       "ddprun");
   Options options;
   declare(app, options);
@@ -173,7 +141,25 @@ int start(int argc, char** argv) {
   if (options.command.empty()) stop("which program? (ddprun --help)");
   if (options.command.front().starts_with("-"))
     stop("unknown option {} (ddprun --help)", options.command.front());
-  return options.is_explain ? run_explain(options) : run(options);
+  return options.explain == "before" ? run_explain(options) : run(options);
+}
+
+// Words that are ddprun's own where they are its first argument. A program of such a name is run by
+// its path, or behind an option or --.
+struct Command {
+  std::string_view name;
+  int (*run)(int argc, char** argv);
+};
+constexpr Command kCommands[] = {
+    {"enable", run_enable},
+    {"disable", run_disable},
+    {"profiles", run_profiles},
+};
+
+int dispatch(int argc, char** argv) {
+  for (const Command& command : kCommands)
+    if (argc > 1 && argv[1] == command.name) return command.run(argc - 1, argv + 1);
+  return start(argc, argv);
 }
 
 }  // namespace
@@ -181,7 +167,7 @@ int start(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return ddpsock::shim::start(argc, argv);
+    return ddpsock::shim::dispatch(argc, argv);
   } catch (const ddpsock::shim::Failure& f) {
     fmt::print(stderr, "ddprun: {}\n", f.message);
     return f.status;

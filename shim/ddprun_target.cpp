@@ -4,7 +4,6 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <limits.h>
 #include <link.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
@@ -124,31 +123,37 @@ Reason examine_elf(int fd) {
 }
 
 // The kernel sets AT_SECURE, and the loader then drops LD_PRELOAD, when exec changes identity.
-Reason examine_privilege(int fd) {
+Reason examine_privilege(int fd, const Place& place) {
   struct stat st;
   if (fstat(fd, &st) != 0) return {};
-  if ((st.st_mode & S_ISUID) != 0 && st.st_uid != getuid()) return "it is setuid";
-  if ((st.st_mode & S_ISGID) != 0 && (st.st_mode & S_IXGRP) != 0 && st.st_gid != getgid())
+  if ((st.st_mode & S_ISUID) != 0 && st.st_uid != place.uid) return "it is setuid";
+  if ((st.st_mode & S_ISGID) != 0 && (st.st_mode & S_IXGRP) != 0 && st.st_gid != place.gid)
     return "it is setgid";
-  if (getuid() != 0 && fgetxattr(fd, "security.capability", nullptr, 0) > 0)
+  if (place.uid != 0 && fgetxattr(fd, "security.capability", nullptr, 0) > 0)
     return "it has file capabilities";
   return {};
 }
 
+// 0 if `path` can be executed there, else why not. Of an image, or for another user, by somebody.
+int check_executable(const std::string& path, const Place& place) {
+  struct stat st;
+  const base::UniqueFd fd = place.root.open(path, O_PATH);
+  if (!fd.is_valid() || fstat(fd.get(), &st) != 0) return errno;
+  if (!S_ISREG(st.st_mode)) return EACCES;
+  const bool is_own = !place.root.is_image() && place.uid == getuid();
+  if (is_own) return access(path.c_str(), X_OK) == 0 ? 0 : EACCES;
+  return (st.st_mode & (S_IXUSR | S_IXGRP | S_IXOTH)) != 0 ? 0 : EACCES;
+}
+
 // Where execvp would find `name`; an errno value if nowhere.
-std::expected<std::string, int> resolve(const std::string& name) {
-  const auto check = [](const std::string& path) {
-    struct stat st;
-    if (stat(path.c_str(), &st) != 0) return errno;
-    return S_ISREG(st.st_mode) && access(path.c_str(), X_OK) == 0 ? 0 : EACCES;
-  };
+std::expected<std::string, int> resolve(const std::string& name, const Place& place) {
+  const auto check = [&](const std::string& path) { return check_executable(path, place); };
   if (name.empty()) return std::unexpected(ENOENT);
   if (name.find('/') != name.npos) {
     if (const int error = check(name)) return std::unexpected(error);
     return name;
   }
-  const char* variable = getenv("PATH");
-  std::string_view rest = variable != nullptr ? variable : "/bin:/usr/bin";
+  std::string_view rest = place.search_path;
   int worst = ENOENT;
   while (true) {
     const size_t end = rest.find(':');
@@ -171,7 +176,7 @@ std::string next_word(std::string_view& rest) {
 }
 
 // The program that a #! line starts; empty if `fd` has none. What env(1) starts is looked up too.
-std::string read_interpreter(int fd) {
+std::string read_interpreter(int fd, const Place& place) {
   const std::vector<char> head = read_at(fd, 0, kInterpreterLine);
   std::string_view line(head.data(), head.size());
   if (!line.starts_with("#!")) return {};
@@ -180,7 +185,7 @@ std::string read_interpreter(int fd) {
   if (!program.ends_with("/env")) return program;
   for (std::string word = next_word(line); !word.empty(); word = next_word(line)) {
     if (word.starts_with('-') || word.find('=') != word.npos) continue;
-    const auto found = resolve(word);
+    const auto found = resolve(word, place);
     return found ? *found : program;
   }
   return program;
@@ -193,10 +198,9 @@ Target not_covered(Target target, std::string reason) {
 }
 
 // glibc's; musl's takes other options, and its programs are not covered anyhow.
-bool is_loader(const std::string& binary) {
-  char path[PATH_MAX];
-  const char* resolved = realpath(binary.c_str(), path);
-  const std::string_view name(basename(resolved != nullptr ? resolved : binary.c_str()));
+bool is_loader(const std::string& binary, const Place& place) {
+  const std::string path = place.root.real_path(binary);
+  const std::string_view name = std::string_view(path).substr(path.rfind('/') + 1);
   return name.starts_with("ld-linux") || name.starts_with("ld64.so") || name == "ld.so";
 }
 
@@ -216,9 +220,16 @@ std::span<const std::string> words_behind_loader(std::span<const std::string> wo
 }  // namespace
 
 Target examine_target(std::span<const std::string> words) {
+  const char* path = getenv("PATH");
+  const Root here;
+  return examine_target(words,
+                        {here, path != nullptr ? path : "/bin:/usr/bin", getuid(), getgid()});
+}
+
+Target examine_target(std::span<const std::string> words, const Place& place) {
   const std::string& command = words.front();
   Target target{Target::Finding::kCovered, command, "", ""};
-  const auto found = resolve(command);
+  const auto found = resolve(command, place);
   if (!found) {
     target.finding = found.error() == ENOENT || found.error() == ENOTDIR
                          ? Target::Finding::kNotFound
@@ -228,13 +239,13 @@ Target examine_target(std::span<const std::string> words) {
   }
   target.path = target.binary = *found;
   for (int depth = 0; depth <= kMostInterpreters; ++depth) {
-    base::UniqueFd fd(open(target.binary.c_str(), O_RDONLY | O_CLOEXEC));
+    const base::UniqueFd fd = place.root.open(target.binary, O_RDONLY);
     // A program may be executable and not readable; nothing can be said of it then.
     if (!fd.is_valid())
       return not_covered(target,
                          fmt::format("{} cannot be read: {}", target.binary, strerror(errno)));
-    const std::string interpreter = read_interpreter(fd.get());
-    if (interpreter.empty() && depth == 0 && is_loader(target.binary)) {
+    const std::string interpreter = read_interpreter(fd.get(), place);
+    if (interpreter.empty() && depth == 0 && is_loader(target.binary, place)) {
       // It opens what it starts itself: a name without slash is not looked up in PATH.
       const auto behind = words_behind_loader(words);
       if (behind.empty()) return not_covered(target, "it is the dynamic loader");
@@ -242,7 +253,7 @@ Target examine_target(std::span<const std::string> words) {
       continue;
     }
     if (interpreter.empty()) {
-      Reason reason = examine_privilege(fd.get());
+      Reason reason = examine_privilege(fd.get(), place);
       if (!reason) reason = examine_elf(fd.get());
       return reason ? not_covered(target, *reason) : target;
     }

@@ -4,10 +4,22 @@
 #ifndef DDPSOCK_SHIM_DDPRUN_TARGET_H_
 #define DDPSOCK_SHIM_DDPRUN_TARGET_H_
 
+#include <sys/types.h>
+
 #include <span>
 #include <string>
 
+#include "shim/ddprun_root.h"
+
 namespace ddpsock::shim {
+
+// Where a program is to be started, and by whom.
+struct Place {
+  const Root& root;
+  std::string search_path;  // as PATH
+  uid_t uid;
+  gid_t gid;
+};
 
 struct Target {
   enum class Finding {
@@ -24,6 +36,8 @@ struct Target {
 
 // Resolves the first of `words` as execvp would and follows #! lines, through env(1) too. Where it
 // is the dynamic loader itself, the program that the further words name is what is looked at.
+Target examine_target(std::span<const std::string> words, const Place& place);
+// Started here, by this process.
 Target examine_target(std::span<const std::string> words);
 
 }  // namespace ddpsock::shim

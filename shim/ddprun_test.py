@@ -4,6 +4,7 @@
 
 import os
 import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -12,8 +13,45 @@ import unittest
 
 DDPRUN = os.path.abspath(sys.argv.pop(1))
 LIBRARY = os.path.join(os.path.dirname(DDPRUN), "libddpsock.so")
+PYTHON = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
 STRANGER = 12345
 PT_INTERP, PT_NOTE = 3, 4
+
+# Echoes, one connection after the other.
+SERVER = """
+import socket
+listening = socket.create_server(("127.0.0.1", 0))
+print(listening.getsockname()[1], flush=True)
+while True:
+    connection = listening.accept()[0]
+    while data := connection.recv(100):
+        connection.sendall(data)
+"""
+# Connects to ports, talks with those that echo, and closes when it is told to.
+CLIENT = """
+import socket, sys
+connections = []
+for word in sys.argv[1:]:
+    connections.append(socket.create_connection(("127.0.0.1", int(word.removeprefix("echo:")))))
+    for _ in range(8 if word.startswith("echo:") else 0):
+        connections[-1].sendall(b"x")
+        connections[-1].recv(100)
+print("own output", flush=True)
+sys.stdin.read()
+for connection in connections:
+    connection.close()
+sys.exit(7)
+"""
+WAITS_FOR_TERM = """
+import signal, sys
+def asked(*_):
+    print("asked", flush=True)
+    sys.exit(3)
+signal.signal(signal.SIGTERM, asked)
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
 
 
 def ddprun(*args, **options):
@@ -21,6 +59,16 @@ def ddprun(*args, **options):
     env.update(options.pop("env", {}))
     return subprocess.run([DDPRUN, *args], env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL,
                           timeout=30, **options)
+
+
+def start(case, command, env):
+    """A program with pipes, which ends with the test."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("DDPSOCK_") and k != "LD_PRELOAD"}
+    process = subprocess.Popen(command, env={**clean, **env}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL, text=True)
+    case.addCleanup(process.communicate)
+    case.addCleanup(process.kill)
+    return process
 
 
 def make_elf(path, parts, elf_class=2, machine=None):
@@ -177,6 +225,94 @@ class DdprunTest(unittest.TestCase):
         self.assertIn("no rule matches; the default: prefer", ddprun(*ask, "--address", "11.1.1.1", "sh").stdout)
         self.assertEqual(ddprun("--explain", "sh").returncode, 125)
         self.assertEqual(ddprun(*ask, "--address", "localhost", "sh").returncode, 125)
+
+    def test_profiles_are_listed_shown_and_handed_on(self):
+        listed = ddprun("profiles").stdout
+        names = [line.split()[0] for line in listed.splitlines()]
+        self.assertLessEqual({"redis", "nginx", "openssh", "postgresql"}, set(names))
+        for line in listed.splitlines():
+            self.assertGreater(len(line.split(None, 1)[1]), 20, line)
+        for name in names:
+            shown = ddprun("profiles", name)
+            self.assertIn("[[rule]]", shown.stdout)
+            handed = ddprun("--profile", name, "env")
+            self.assertEqual(handed.returncode, 0, handed.stderr)
+            self.assertIn("DDPSOCK_RULES=ddp1;r", handed.stdout)
+        for wrong in ["profiles", "none"], ["--profile", "none", "true"], ["--profile", "../redis", "true"], \
+                ["--profile", "redis", "--rules", "x", "true"]:
+            self.assertEqual(ddprun(*wrong).returncode, 125, wrong)
+
+    def test_words_of_its_own_are_programs_behind_an_option_or_by_a_path(self):
+        for word in "enable", "disable", "profiles":
+            path = self.file(word, "#!/bin/sh\necho ran $0 $1\n")
+            env = {"PATH": f"{self.folder}:{os.environ['PATH']}"}
+            for arguments in [["--", word, "x"], ["--off", word, "x"], [path, "x"], ["--", path, "x"]]:
+                self.assertEqual(ddprun(*arguments, env=env).stdout, f"ran {path} x\n", arguments)
+            self.assertNotIn("ran", ddprun(word, "x", env=env).stdout)
+
+
+class Afterwards(unittest.TestCase):
+    """What became of connections. The server here is plain, or another program under ddprun."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="ddpsock-test-")
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.env = {"DDPSOCK_REGISTRY_DIR": self.folder, "TMPDIR": self.folder}
+
+    def serve(self):
+        server = start(self, [DDPRUN, PYTHON, "-c", SERVER], self.env)
+        return server, server.stdout.readline().strip()
+
+    def test_after_a_program_its_connections_and_reasons(self):
+        with socket.create_server(("127.0.0.1", 0)) as plain:
+            _, port = self.serve()
+            ports = [str(plain.getsockname()[1]), "echo:" + port]
+            done = ddprun("--explain=after", "--", PYTHON, "-c", CLIENT, *ports, env=self.env)
+        self.assertEqual((done.returncode, done.stdout), (7, "own output\n"))
+        self.assertRegex(done.stderr, f"connect 127.0.0.1:{ports[0]}: plain TCP: the listener on this host is not in DDPMODE")
+        self.assertRegex(done.stderr, f"connect 127.0.0.1:{port}: DDP.*: the listener on this host is in DDPMODE; "
+                                      "in the end DDP in shared memory")
+        self.assertEqual([name for name in os.listdir(self.folder) if not name.startswith("ddpsock-")], [])
+
+    def test_after_many_they_are_counted(self):
+        with socket.create_server(("127.0.0.1", 0)) as plain:
+            port = str(plain.getsockname()[1])
+            done = ddprun("--explain=after", PYTHON, "-c", CLIENT, *[port] * 60, env=self.env)
+        self.assertRegex(done.stderr, "and 10 more; in all:\n +60 plain TCP: ")
+
+    def test_after_a_program_without_any_and_one_that_cannot_start(self):
+        done = ddprun("--explain=after", "true", env=self.env)
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("none by TCP", done.stderr)
+        self.assertEqual(ddprun("--explain=after", "no-such-program", env=self.env).returncode, 127)
+        self.assertEqual(ddprun("--explain=after", "sh", "-c", "kill -9 $$", env=self.env).returncode, 137)
+        self.assertEqual(ddprun("--explain=perhaps", "true").returncode, 125)
+
+    def test_signals_go_to_the_program(self):
+        program = start(self, [DDPRUN, "--explain=after", PYTHON, "-c", WAITS_FOR_TERM], self.env)
+        self.assertEqual(program.stdout.readline(), "ready\n")
+        program.terminate()
+        self.assertEqual(program.stdout.readline(), "asked\n")
+        self.assertEqual(program.wait(30), 3)
+
+    def test_of_a_process(self):
+        server, port = self.serve()
+        with socket.create_server(("127.0.0.1", 0)) as plain:
+            client = start(self, [DDPRUN, PYTHON, "-c", CLIENT, "echo:" + port, str(plain.getsockname()[1])],
+                           self.env)
+            self.assertEqual(client.stdout.readline(), "own output\n")
+            said = ddprun("--explain", str(client.pid))
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertRegex(said.stdout, r"^program   python3[.\d]* \d+: has the library\nrules     ddp1;d,prefer,-\n")
+        self.assertRegex(said.stdout, f"connect   127.0.0.1:\\d+ -> 127.0.0.1:{port}: DDP in shared memory: ")
+        self.assertIn("plain     1 connections so far, the last: the listener on this host is not in DDPMODE\n", said.stdout)
+
+    def test_of_processes_that_have_none(self):
+        without = ddprun("--explain", str(os.getpid()))
+        self.assertEqual((without.returncode, "was not started by ddprun" in without.stdout), (1, True), without.stdout)
+        gone = subprocess.Popen(["true"])
+        gone.wait()
+        self.assertIn("there is no process", ddprun("--explain", str(gone.pid)).stderr)
 
 
 if __name__ == "__main__":

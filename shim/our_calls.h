@@ -9,38 +9,52 @@
 
 namespace ddpsock::shim {
 
+struct OurCall {
+  int number;
+  const char* name;
+};
+#define DDPSOCK_OUR_CALL(name) \
+  OurCall {                    \
+    SYS_##name, #name          \
+  }
+
 // The vDSO's among them, which is not always there.
-inline constexpr int kNeededCalls[] = {
-    SYS_sendto,        SYS_sendmsg,
-    SYS_recvfrom,      SYS_recvmsg,
-    SYS_getsockopt,    SYS_setsockopt,
-    SYS_getsockname,   SYS_getpeername,
-    SYS_shutdown,      SYS_poll,
-    SYS_ppoll,         SYS_fcntl,
-    SYS_ioctl,         SYS_futex,
-    SYS_mmap,          SYS_munmap,
-    SYS_mremap,        SYS_madvise,
-    SYS_mprotect,      SYS_sched_yield,
-    SYS_getpid,        SYS_gettid,
-    SYS_geteuid,       SYS_fallocate,
-    SYS_tgkill,        SYS_kill,
-    SYS_pidfd_open,    SYS_rt_sigaction,
-    SYS_shmget,        SYS_shmat,
-    SYS_shmdt,         SYS_shmctl,
-    SYS_ftruncate,     SYS_fchmod,
-    SYS_openat,        SYS_close,
-    SYS_fstat,         SYS_newfstatat,
-    SYS_pread64,       SYS_lseek,
-    SYS_readlink,      SYS_prlimit64,
-    SYS_getrandom,     SYS_getcpu,
-    SYS_clock_gettime, SYS_clock_nanosleep,
+inline constexpr OurCall kNeededCalls[] = {
+    DDPSOCK_OUR_CALL(sendto),        DDPSOCK_OUR_CALL(sendmsg),
+    DDPSOCK_OUR_CALL(recvfrom),      DDPSOCK_OUR_CALL(recvmsg),
+    DDPSOCK_OUR_CALL(getsockopt),    DDPSOCK_OUR_CALL(setsockopt),
+    DDPSOCK_OUR_CALL(getsockname),   DDPSOCK_OUR_CALL(getpeername),
+    DDPSOCK_OUR_CALL(shutdown),      DDPSOCK_OUR_CALL(poll),
+    DDPSOCK_OUR_CALL(ppoll),         DDPSOCK_OUR_CALL(fcntl),
+    DDPSOCK_OUR_CALL(ioctl),         DDPSOCK_OUR_CALL(futex),
+    DDPSOCK_OUR_CALL(mmap),          DDPSOCK_OUR_CALL(munmap),
+    DDPSOCK_OUR_CALL(mremap),        DDPSOCK_OUR_CALL(madvise),
+    DDPSOCK_OUR_CALL(mprotect),      DDPSOCK_OUR_CALL(sched_yield),
+    DDPSOCK_OUR_CALL(getpid),        DDPSOCK_OUR_CALL(gettid),
+    DDPSOCK_OUR_CALL(geteuid),       DDPSOCK_OUR_CALL(fallocate),
+    DDPSOCK_OUR_CALL(tgkill),        DDPSOCK_OUR_CALL(kill),
+    DDPSOCK_OUR_CALL(pidfd_open),    DDPSOCK_OUR_CALL(rt_sigaction),
+    DDPSOCK_OUR_CALL(shmget),        DDPSOCK_OUR_CALL(shmat),
+    DDPSOCK_OUR_CALL(shmdt),         DDPSOCK_OUR_CALL(shmctl),
+    DDPSOCK_OUR_CALL(ftruncate),     DDPSOCK_OUR_CALL(fchmod),
+    DDPSOCK_OUR_CALL(openat),        DDPSOCK_OUR_CALL(close),
+    DDPSOCK_OUR_CALL(fstat),         DDPSOCK_OUR_CALL(newfstatat),
+    DDPSOCK_OUR_CALL(pread64),       DDPSOCK_OUR_CALL(lseek),
+    DDPSOCK_OUR_CALL(readlink),      DDPSOCK_OUR_CALL(prlimit64),
+    DDPSOCK_OUR_CALL(getrandom),     DDPSOCK_OUR_CALL(getcpu),
+    DDPSOCK_OUR_CALL(clock_gettime), DDPSOCK_OUR_CALL(clock_nanosleep),
 };
 
 // These may fail, and cost a stream its place in memory, or its proof; they may not end the
 // program.
-inline constexpr int kDispensableCalls[] = {
-    SYS_memfd_create, SYS_statx, SYS_munlock, SYS_getresuid, SYS_setfsuid, SYS_socket,
+inline constexpr OurCall kDispensableCalls[] = {
+    DDPSOCK_OUR_CALL(memfd_create), DDPSOCK_OUR_CALL(statx),  DDPSOCK_OUR_CALL(munlock),
+    DDPSOCK_OUR_CALL(getresuid),    DDPSOCK_OUR_CALL(socket),
 };
+
+// Made only by who is, or may become again, the superuser, for what that one has opened.
+inline constexpr OurCall kSuperusersCall = DDPSOCK_OUR_CALL(setfsuid);
+#undef DDPSOCK_OUR_CALL
 
 }  // namespace ddpsock::shim
 

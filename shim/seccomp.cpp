@@ -164,12 +164,14 @@ bool would_hurt(const sock_fprog& program) {
   const auto is_done = [](uint32_t action) {
     return action == SECCOMP_RET_ALLOW || action == SECCOMP_RET_LOG;
   };
-  return std::ranges::any_of(kNeededCalls,
-                             [&](int number) { return !is_done(action_for(number)); }) ||
-         std::ranges::any_of(kDispensableCalls, [&](int number) {
-           const uint32_t action = action_for(number);
-           return !is_done(action) && action != SECCOMP_RET_ERRNO;
-         });
+  const auto ends = [&](const OurCall& call) {
+    const uint32_t action = action_for(call.number);
+    return !is_done(action) && action != SECCOMP_RET_ERRNO;
+  };
+  return std::ranges::any_of(
+             kNeededCalls,
+             [&](const OurCall& call) { return !is_done(action_for(call.number)); }) ||
+         std::ranges::any_of(kDispensableCalls, ends) || ends(kSuperusersCall);
 }
 
 // What is accepted from now on is plain; clients are told so while that can be done.
