@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "shim/ddprun_doctor.h"
 #include "shim/ddprun_enable.h"
 #include "shim/ddprun_explain.h"
 #include "shim/ddprun_failure.h"
@@ -126,7 +127,7 @@ int start(int argc, char** argv) {
   CLI::App app(
       "ddprun [OPTIONS] [--] CMD [ARGUMENTS...]\n"
       "Runs CMD with its TCP connections in DDPMODE where the rules say so.\n"
-      "Or as first word: enable UNIT, disable UNIT, profiles [NAME].",
+      "Or as first word: enable UNIT, disable UNIT, doctor CMD HOST:PORT, profiles [NAME].",
       "ddprun");
   Options options;
   declare(app, options);
@@ -153,6 +154,7 @@ struct Command {
 constexpr Command kCommands[] = {
     {"enable", run_enable},
     {"disable", run_disable},
+    {"doctor", run_doctor},
     {"profiles", run_profiles},
 };
 

@@ -335,9 +335,11 @@ class Sandbox(Image):
 
     @unittest.skipUnless(shutil.which("systemd-analyze"), "systemd's sets are known to systemd-analyze only")
     def test_system_calls_by_set(self):
-        self.unit("SystemCallFilter=@system-service\nSystemCallFilter=~@privileged @resources\n")
+        usual = "SystemCallFilter=@system-service\nSystemCallFilter=~@privileged @resources\n"
+        self.unit(usual + "User=server\n")
         self.assertEqual(self.allowed(), "")
-        self.refused_with("SystemCallFilter=@basic-io", "has to allow socket")
+        self.refused_with(usual, "has to allow setfsuid")
+        self.refused_with("SystemCallFilter=@basic-io", "has to allow sendto")
         self.refused_with("SystemCallFilter=@system-service\nSystemCallFilter=~@ipc", "shmget")
         self.unit("SystemCallFilter=@system-service\nSystemCallFilter=~@ipc\nSystemCallFilter=@ipc")
         self.allowed()

@@ -243,7 +243,7 @@ class DdprunTest(unittest.TestCase):
             self.assertEqual(ddprun(*wrong).returncode, 125, wrong)
 
     def test_words_of_its_own_are_programs_behind_an_option_or_by_a_path(self):
-        for word in "enable", "disable", "profiles":
+        for word in "enable", "disable", "doctor", "profiles":
             path = self.file(word, "#!/bin/sh\necho ran $0 $1\n")
             env = {"PATH": f"{self.folder}:{os.environ['PATH']}"}
             for arguments in [["--", word, "x"], ["--off", word, "x"], [path, "x"], ["--", path, "x"]]:

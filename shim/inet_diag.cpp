@@ -77,6 +77,7 @@ KernelSocket read_socket(std::span<const uint8_t> body) {
   s.uid = m.idiag_uid;
   s.interface = m.id.idiag_if;
   s.is_listener = m.idiag_state == TCP_LISTEN;
+  s.inode = m.idiag_inode;
   s.has_inode = m.idiag_inode != 0;
   s.is_v6_only = m.idiag_family == AF_INET6 && has_v6_only(body.subspan(sizeof m));
   return s;

@@ -19,6 +19,7 @@ struct KernelSocket {
   Address local;
   uint64_t cookie = 0;
   uint32_t uid = 0;        // of the socket's inode; 0 is not telling for one without an inode
+  uint32_t inode = 0;      // 0: no process holds it
   uint32_t interface = 0;  // bound to this device only; 0: to none
   bool is_listener = false;
   bool has_inode = false;  // some process holds it (not: waiting to be accepted, closed, TIME_WAIT)

@@ -524,6 +524,12 @@ class Starts(unittest.TestCase):
         # What is required is so all the same.
         self.check({"plain", "user", ENGINE}, inside=self.confined("kill", own), policies=("prefer",))
 
+    def test_filter_of_a_service(self):
+        """That kills for what only the superuser has use for, as systemd's @privileged: nothing is lost."""
+        user = self.as_nobody() if IS_SUPERUSER else {}
+        names = (confine.read_names(CONTAINER_CALLS) | self.calls_of_native_program()) - {"setfsuid"}
+        self.check(inside=self.confined("kill", names), policies=("prefer",), sides=("both",), **user)
+
     def test_filter_of_its_own(self):
         """Which kills for what only the library calls, set at any moment."""
         for name in "shmget", "memfd_create", "statx", "getresuid":
