@@ -26,6 +26,11 @@ Flags receive_flags(int flags) {
   return {.for_engine = flags & kReceiveFlags};
 }
 
+engine::Io refuse_receive(engine::Stream& stream, int fd, Flags wanted) {
+  stream.is_recv_ready(fd);
+  return engine::Io::fail(wanted.error);
+}
+
 Flags send_flags(int fd, int flags) {
   if ((flags & MSG_OOB) != 0) return {.error = EOPNOTSUPP};
   if ((flags & MSG_FASTOPEN) != 0) return {.error = EISCONN};

@@ -15,6 +15,9 @@ struct Flags {
 
 // Without MSG_ERRQUEUE: that is the kernel's queue, not the stream.
 Flags receive_flags(int flags);
+// What the peer's library has to say is heard all the same: it may be about to send the urgent byte
+// that is asked for.
+engine::Io refuse_receive(engine::Stream& stream, int fd, Flags wanted);
 
 // `fd` is asked for SO_ZEROCOPY if MSG_ZEROCOPY is given.
 Flags send_flags(int fd, int flags);

@@ -69,6 +69,8 @@ ssize_t chosen_readv(int fd, const iovec* parts, int count) {
 
 ssize_t chosen_writev(int fd, const iovec* parts, int count) {
   if (!is_vector(parts, count)) return fail(EINVAL);
+  // Unlike write() of nothing, it does not reach the socket.
+  if (is_empty({parts, static_cast<size_t>(count)})) return real.writev(fd, parts, count);
   return transmit(fd, {parts, static_cast<size_t>(count)}, 0,
                   [=] { return real.writev(fd, parts, count); });
 }
@@ -86,6 +88,7 @@ ssize_t chosen_pwritev2(int fd, const iovec* parts, int count, off_t offset, int
   const auto on_libc = [=] { return real.pwritev2(fd, parts, count, offset, flags); };
   if (offset != -1) return on_libc();
   if (!is_vector(parts, count)) return fail(EINVAL);
+  if (is_empty({parts, static_cast<size_t>(count)})) return on_libc();
   if (message_flags(flags) < 0) return fail(EOPNOTSUPP);
   return transmit(fd, {parts, static_cast<size_t>(count)}, message_flags(flags), on_libc);
 }
@@ -104,13 +107,13 @@ ssize_t chosen_recvfrom(int fd, void* buffer, size_t size, int flags, sockaddr* 
   const iovec part{buffer, size};
   const auto on_stream = [&](engine::Stream& stream) {
     const Flags wanted = receive_flags(flags);
-    if (wanted.error != 0) return engine::Io::fail(wanted.error);
+    if (wanted.error != 0) return refuse_receive(stream, fd, wanted);
     const engine::Io io = stream.recv(fd, {&part, 1}, wanted.for_engine);
     // TCP names no sender.
     if (io.is_ok() && from != nullptr && length != nullptr) *length = 0;
     return io;
   };
-  leave_for_urgent_data(fd, flags);
+  leave_to_receive(fd, flags);
   return (flags & MSG_ERRQUEUE) != 0 ? on_libc() : serve(fd, flags, on_stream, on_libc);
 }
 

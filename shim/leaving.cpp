@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "shim/leaving.h"
 
+#include <poll.h>
+
 #include <algorithm>
 
 #include "base/keep_errno.h"
@@ -93,6 +95,13 @@ bool Leaving::next_round() {
   is_done_ = true;
   is_pending_ = false;
   return true;
+}
+
+void leave_for_urgent_byte(int fd) {
+  const base::KeepErrno keep;
+  pollfd urgent{fd, POLLPRI, 0};
+  if (real.poll(&urgent, 1, 0) == 1 && (urgent.revents & POLLPRI) != 0)
+    leave_ddp_mode(fd, "urgent data");
 }
 
 bool leave_ddp_mode_everywhere(const char* why) {

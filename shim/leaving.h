@@ -68,6 +68,13 @@ inline void leave_for_urgent_data(int fd, int flags) {
     leave_ddp_mode(fd, "urgent data");
 }
 
+// Where no urgent byte is there the answer is at hand, whatever others do with the connection.
+void leave_for_urgent_byte(int fd);
+inline void leave_to_receive(int fd, int flags) {
+  if ((flags & MSG_OOB) != 0) [[unlikely]]
+    leave_for_urgent_byte(fd);
+}
+
 // All connections of the process.
 bool leave_ddp_mode_everywhere(const char* why);
 

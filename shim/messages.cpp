@@ -15,11 +15,13 @@
 #include <span>
 
 #include "base/clock.h"
+#include "base/keep_errno.h"
 #include "shim/calls.h"
 #include "shim/fd_table.h"
 #include "shim/flags.h"
 #include "shim/handing_out.h"
 #include "shim/leaving.h"
+#include "shim/libc_edge.h"
 #include "shim/listeners.h"
 #include "shim/memory_watch.h"
 #include "shim/passed_fds.h"
@@ -36,7 +38,7 @@ std::span<const iovec> parts_of(const msghdr& message) {
 engine::Io receive_message(engine::Stream& stream, int fd, msghdr& message, int flags) {
   if (message.msg_iovlen > IOV_MAX) return engine::Io::fail(EMSGSIZE);
   const Flags wanted = receive_flags(flags);
-  if (wanted.error != 0) return engine::Io::fail(wanted.error);
+  if (wanted.error != 0) return refuse_receive(stream, fd, wanted);
   const engine::Io io = stream.recv(fd, parts_of(message), wanted.for_engine);
   if (io.is_ok()) {
     if (message.msg_name != nullptr) message.msg_namelen = 0;
@@ -65,6 +67,12 @@ bool passes_any_fd(const msghdr& message) {
   bool does = false;
   visit_passed_fds(message, [&](int) { does = true; });
   return does;
+}
+
+// What any other socket, or none, is told to pass on is not passed on.
+bool carries_descriptors(int fd) {
+  const base::KeepErrno keep;
+  return int_option(fd, SOL_SOCKET, SO_DOMAIN) == AF_UNIX;
 }
 
 bool passes_stream(const msghdr& message) {
@@ -122,7 +130,7 @@ Time deadline_of(const timespec* timeout) {
 ssize_t chosen_recvmsg(int fd, msghdr* message, int flags) {
   const auto on_libc = [=] { return real.recvmsg(fd, message, flags); };
   if (message == nullptr || (flags & MSG_ERRQUEUE) != 0) return on_libc();
-  leave_for_urgent_data(fd, flags);
+  leave_to_receive(fd, flags);
   return serve(
       fd, flags,
       [=](engine::Stream& stream) { return receive_message(stream, fd, *message, flags); },
@@ -160,10 +168,22 @@ std::optional<int> move_each(int fd, int flags, std::span<mmsghdr> messages, Mov
   return done;
 }
 
+int pending_error(int fd) {
+  const base::KeepErrno keep;
+  int error = 0;
+  socklen_t length = sizeof error;
+  return own_getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : 0;
+}
+
 int chosen_recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
   const auto on_libc = [=] { return real.recvmmsg(fd, messages, count, flags, timeout); };
   if (messages == nullptr || count == 0 || (flags & MSG_ERRQUEUE) != 0) return on_libc();
-  leave_for_urgent_data(fd, flags);
+  leave_to_receive(fd, flags);
+  // The kernel looks for an error first, whatever there is to receive.
+  if (const int error = pending_error(fd); error != 0) {
+    errno = error;
+    return -1;
+  }
   const Time deadline = deadline_of(timeout);
   int wanted = flags & ~MSG_WAITFORONE;
   const auto done = move_each(
@@ -218,7 +238,7 @@ int own_recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec*
 
 ssize_t own_sendmsg(int fd, const msghdr* message, int flags) {
   if (is_ours(fd)) return chosen_sendmsg(fd, message, flags);
-  if (!is_any_ours() || message == nullptr || !passes_any_fd(*message))
+  if (!is_any_ours() || message == nullptr || !passes_any_fd(*message) || !carries_descriptors(fd))
     return real.sendmsg(fd, message, flags);
   LeavingListeners leaving(Escape::kInFlight);
   const mmsghdr one{.msg_hdr = *message, .msg_len = 0};
@@ -232,7 +252,8 @@ int own_sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
   if (is_ours(fd)) return chosen_sendmmsg(fd, messages, count, flags);
   const std::span<const mmsghdr> all(messages, messages == nullptr ? 0 : count);
   if (!is_any_ours() ||
-      !std::ranges::any_of(all, [](const mmsghdr& m) { return passes_any_fd(m.msg_hdr); }))
+      !std::ranges::any_of(all, [](const mmsghdr& m) { return passes_any_fd(m.msg_hdr); }) ||
+      !carries_descriptors(fd))
     return real.sendmmsg(fd, messages, count, flags);
   LeavingListeners leaving(Escape::kInFlight);
   const unsigned good = prepare_to_pass(all, leaving);

@@ -44,10 +44,10 @@ Io shutdown(Connection& c, int fd, int how) {
         flush_tail(c, fd, true);
         if ((fd = still(c, fd)) < 0) return Io::fail(EBADF);
       }
-      // Who goes on reading says what it is: the peer may pass the connection on. Not a responder
-      // to one that has ended: nobody may be there to read it.
+      // Who goes on reading says what it is: the peer may pass the connection on. Not to one that
+      // has ended: nobody may be there to read it, and the kernel would reset the connection.
       if (how == SHUT_WR && !c.tx.is_started && c.is_state(StreamState::kStarting) &&
-          (c.r.role == Role::kInitiator || !is_ready_now(fd, POLLRDHUP)))
+          !is_ready_now(fd, POLLRDHUP))
         send_start_frame(c, fd, MSG_NOSIGNAL | MSG_DONTWAIT);
       if (OneSided* q = c.queue_pair(); q != nullptr) q->flush();
     }
@@ -84,7 +84,8 @@ void release(Connection& c, int fd) {
 // them; what it says of the rest is of no interest here. REQUIRES: the record is not another's yet.
 void take_unread_words(Connection& c, int fd) {
   if (c.is_state(StreamState::kFailed) || c.is_in_memory()) return;
-  const bool is_unused = c.r.role == Role::kInitiator && !c.tx.is_started;
+  // Asked, it would speak first.
+  const bool is_unused = c.r.role == Role::kInitiator && c.is_awaited() && !c.tx.is_started;
   const base::KeepErrno keep;
   if (!is_unused && bytes_queued(fd) > 0 && is_my_cookie(c, fd)) is_recv_ready(c, fd);
 }

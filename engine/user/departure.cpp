@@ -95,7 +95,7 @@ Departure::Front Departure::look() {
   if (front != Front::kMore) return front;
   if (size + 1 >= Arena::kBlockSize) return Front::kUnfit;
   const bool is_all = taken_ == size && bytes_queued(fd_) == size + kept - buffered_;
-  return is_all && is_ready_now(fd_, POLLRDHUP) ? Front::kEnd : Front::kMore;
+  return is_all && has_peer_ended(fd_) ? Front::kEnd : Front::kMore;
 }
 
 Departure::Front Departure::walk(const uint8_t* data, size_t size) {
@@ -255,6 +255,7 @@ static PlainReturn start_for_departure(Connection& c, int fd) {
     case EAGAIN:
       return {State::kPending, "the peer has not begun"};
     case kEndOfStream:
+      if (!has_peer_ended(fd)) return {State::kRefused, "this side reads no more"};
       // It has closed: who only ends its stream begins it first (shutdown()).
       set_kernel_low_water(fd, c.rx.low_water);
       c.r.state.store(StreamState::kPlain, std::memory_order_release);

@@ -33,6 +33,22 @@ bool is_ready_now(int fd, short events) {
   return base::sys.poll(&p, 1, 0) != 0;
 }
 
+bool has_error(int fd) {
+  const base::KeepErrno keep;
+  pollfd p{fd, 0, 0};
+  return base::sys.poll(&p, 1, 0) == 1 && (p.revents & POLLERR) != 0;
+}
+
+bool has_peer_ended(int fd) {
+  const base::KeepErrno keep;
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (base::sys.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return true;
+  constexpr uint8_t kEstablished = 1, kFinWait1 = 4, kFinWait2 = 5;
+  return info.tcpi_state != kEstablished && info.tcpi_state != kFinWait1 &&
+         info.tcpi_state != kFinWait2;
+}
+
 int wait_ready(int fd, short events, Time deadline) {
   if (fd < 0) return EBADF;
   const base::KeepErrno keep;

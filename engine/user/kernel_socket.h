@@ -16,6 +16,12 @@ bool is_nonblocking(int fd);
 // other pollers.
 bool is_ready_now(int fd, short events);
 
+// Has the kernel an error to tell, which whoever receives or sends is told once?
+bool has_error(int fd);
+// Has the peer's FIN or a reset come? POLLRDHUP does not tell: who shuts its own reading side down
+// has it, too, and reads an end wherever nothing lies there, though more may come.
+bool has_peer_ended(int fd);
+
 // 0 when ready or in error, else EAGAIN (deadline), EINTR, EBADF (-1: poll() itself would wait).
 int wait_ready(int fd, short events, Time deadline);
 

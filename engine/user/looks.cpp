@@ -116,6 +116,7 @@ Io readable(Connection& c, int fd) {
     return Io::ok(0);
   }
   if (!c.rx.is_started) {
+    if (bytes_queued(fd) == 0 && has_error(fd)) return Io::ok(0);  // for a call that is told
     const int e = start_receiving(c, fd, MSG_DONTWAIT);
     if (e == EPROTOTYPE) return Io::fail(e);
     if (e != 0) return Io::ok(0);
@@ -147,6 +148,7 @@ static Io readable_on_wire(Connection& c, int fd) {
     }
     if (sight.payload == 0 && sight.has_control && scan.drop_empty() == EPROTOTYPE)
       return readable_turned(c, fd);
+    keep_error(c, sight.error);
     const bool is_plain_sight = sight.error == 0 && !sight.has_empty && !c.inbox.has_beyond() &&
                                 c.segment.load(std::memory_order_relaxed) == nullptr;
     c.rx.counted_queue = is_plain_sight ? static_cast<uint32_t>(sight.queued) : Rx::kUncounted;
@@ -167,6 +169,7 @@ bool is_recv_ready(Connection& c, int fd) {
   }
   if (c.rx.error != 0 || c.is_state(StreamState::kFailed)) return true;
   if (!c.rx.is_started) {
+    if (has_error(fd)) return true;
     const int e = start_receiving(c, fd, MSG_DONTWAIT);
     if (e == EPROTOTYPE) return is_ready_now(fd, POLLIN);
     if (e != 0) return e != EAGAIN;
@@ -195,6 +198,7 @@ bool is_recv_ready(Connection& c, int fd) {
     }
     sight = scan.look_for(wanted);
   }
+  keep_error(c, sight.error);
   if (sight.has_ended || sight.error != 0) return true;
   if (sight.payload >= wanted) return true;
   // What cannot grow any more need not reach the mark.

@@ -203,7 +203,8 @@ void Receiver::accept(const Fpdu& fpdu) {
 }
 
 void Receiver::on_end() {
-  if (end_ > beg_) error_ = fail_lost(c_, fd_, "the peer's stream ended inside an FPDU");
+  if (end_ > beg_ && has_peer_ended(fd_))
+    error_ = fail_lost(c_, fd_, "the peer's stream ended inside an FPDU");
 }
 
 Io Receiver::finish() {

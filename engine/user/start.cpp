@@ -246,8 +246,9 @@ static int receive_start_frame(Connection& c, int fd, int flags) {
       return e;
     }
     if (n == 0)
-      return have == 0 ? kEndOfStream
-                       : fail_lost(c, fd, "the peer closed inside its MPA start-up frame");
+      return have == 0 || !has_peer_ended(fd)
+                 ? kEndOfStream
+                 : fail_lost(c, fd, "the peer closed inside its MPA start-up frame");
     const size_t seen = have + static_cast<size_t>(n);
     const auto view = mpa::StartupView::over({frame, seen}, kind_expected_by(c.r.role));
     if (view) {

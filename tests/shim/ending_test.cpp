@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // How connections end: half-close, close, reset, and what the other side gets.
 #include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <array>
@@ -103,6 +105,23 @@ TEST_F(Ending, ReadSideShutGivesWhatCameAndThenTheEnd) {
   EXPECT_EQ(recv_exactly(client_, 19), "the other way works");
 }
 
+// The kernel says 0 wherever nothing lies there, also in the middle of what the peer sends.
+TEST_F(Ending, ReadSideShutIsNoEndOfAPeerThatGoesOn) {
+  expect_alive(client_, server_);
+  EXPECT_EQ(shutdown(server_, SHUT_RD), 0);
+  make_nonblocking(server_);
+  const std::string bytes = pattern(4'000'000);
+  std::jthread sender([&] { send_all(client_, bytes); });
+  std::string got;
+  char buffer[10'000];
+  while (got.size() < bytes.size()) {
+    const ssize_t n = recv(server_, buffer, sizeof buffer, 0);
+    ASSERT_GE(n, 0) << strerror(errno) << " after " << got.size();
+    got.append(buffer, static_cast<size_t>(n));
+  }
+  EXPECT_TRUE(is_same(got, bytes));
+}
+
 TEST_F(Ending, BothSidesShut) {
   EXPECT_EQ(shutdown(client_, SHUT_RDWR), 0);
   expect_end_of_stream(client_);
@@ -128,6 +147,45 @@ TEST_F(Ending, ShutdownAfterThePeerClosed) {
   pair_.client.close();
   expect_end_of_stream(server_);
   EXPECT_EQ(shutdown(server_, SHUT_WR), 0);
+}
+
+TEST_F(Ending, ShutdownOfAnUnusedConnectionAfterThePeerClosed) {
+  pair_.server.close();
+  EXPECT_EQ(shutdown(client_, SHUT_WR), 0) << strerror(errno);
+  expect_end_of_stream(client_);
+  EXPECT_EQ(get_option(client_, SOL_SOCKET, SO_ERROR), 0);
+}
+
+TEST_F(Ending, CloseOfAnUnusedConnectionAfterThePeersHalfClose) {
+  EXPECT_EQ(shutdown(server_, SHUT_WR), 0);
+  pair_.client.close();
+  EXPECT_EQ(poll_for(server_, POLLIN) & POLLERR, 0);
+  expect_end_of_stream(server_);
+  expect_send_fails(server_, EPIPE);
+}
+
+TEST_F(Ending, AnErrorIsTheFirstThingThatRecvmmsgTells) {
+  pair_.server.close();
+  send_all(client_, "in vain");
+  EXPECT_NE(poll_for(client_, 0) & POLLHUP, 0);
+  char byte;
+  iovec part{&byte, 1};
+  mmsghdr message{};
+  message.msg_hdr.msg_iov = &part;
+  message.msg_hdr.msg_iovlen = 1;
+  EXPECT_EQ(recvmmsg(client_, &message, 1, 0, nullptr), -1);
+  EXPECT_EQ(errno, EPIPE) << strerror(errno);
+  EXPECT_EQ(recvmmsg(client_, &message, 1, 0, nullptr), 1);
+  EXPECT_EQ(message.msg_len, 0U);
+}
+
+TEST_F(Ending, AnEmptyWritevSaysNothingOfTheEnd) {
+  pair_.server.close();
+  send_all(client_, "in vain");
+  EXPECT_NE(poll_for(client_, 0) & POLLHUP, 0);
+  iovec none{nullptr, 0};
+  EXPECT_EQ(writev(client_, &none, 1), 0) << strerror(errno);
+  EXPECT_EQ(pwritev2(client_, &none, 1, -1, 0), 0) << strerror(errno);
 }
 
 TEST_F(Ending, CloseDeliversEverythingThenTheEnd) {
@@ -207,6 +265,15 @@ TEST_F(Ending, LingerOfZeroResets) {
   ASSERT_EQ(setsockopt(server_, SOL_SOCKET, SO_LINGER, &now, sizeof now), 0);
   pair_.server.close();
   expect_recv_fails(client_, ECONNRESET);
+}
+
+TEST_F(Ending, CountingWhatIsQueuedTakesNoError) {
+  send_all(server_, "unread");
+  await_queued(client_, 6);
+  pair_.client.close();
+  EXPECT_NE(poll_for(server_, 0) & POLLERR, 0);
+  EXPECT_EQ(queued_bytes(server_), 0);
+  expect_recv_fails(server_, ECONNRESET);
 }
 
 TEST_F(Ending, ResetIsReportedOnceBySoError) {

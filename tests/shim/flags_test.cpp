@@ -2,8 +2,11 @@
 // The flags of send and recv, and TCP_CORK.
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sched.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -279,6 +282,25 @@ TEST_F(Flags, OutOfBandOfNothingIsInvalid) {
   EXPECT_EQ(recv(server_, &byte, 1, MSG_OOB), -1);
   EXPECT_EQ(errno, EINVAL);
   expect_alive(client_, server_);
+}
+
+TEST_F(Flags, OutOfBandOfNothingWaitsForNobody) {
+  expect_alive(client_, server_);
+  std::atomic<pid_t> reader_id{0};
+  std::jthread reader([&] {
+    reader_id = gettid();
+    EXPECT_EQ(recv_exactly(server_, 1), "x");
+  });
+  while (reader_id == 0) sched_yield();
+  await_asleep(reader_id);
+  rusage before{}, after{};
+  getrusage(RUSAGE_THREAD, &before);
+  char byte;
+  EXPECT_EQ(recv(server_, &byte, 1, MSG_OOB), -1);
+  EXPECT_EQ(errno, EINVAL);
+  getrusage(RUSAGE_THREAD, &after);
+  EXPECT_EQ(after.ru_nvcsw, before.ru_nvcsw) << "it slept";
+  send_all(client_, "x");
 }
 
 }  // namespace

@@ -3,13 +3,16 @@
 // returns to plain TCP first (leaving_test.cpp). With one-sided operations it stays: sendmsg says
 // EOPNOTSUPP, and nothing else is changed by the attempt.
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <initializer_list>
+#include <thread>
 
 #include "tcp.h"
 
@@ -142,6 +145,21 @@ TEST_F(Pass, ASocketBeforeItConnects) {
   ASSERT_EQ(connect_to(mine.get(), listener.address), 0);
   const Fd server = accept_one(listener.fd.get());
   expect_alive(mine.get(), server.get());
+}
+
+TEST_F(Pass, ThroughNothingDisturbsNobody) {
+  const Pair pair = connected_pair();
+  std::atomic<pid_t> reader_id{0};
+  std::jthread reader([&] {
+    reader_id = gettid();
+    EXPECT_EQ(recv_exactly(pair.server.get(), 1), "x");
+  });
+  while (reader_id == 0) sched_yield();
+  await_asleep(reader_id);
+  const Parcel parcel{pair.server.get()};
+  EXPECT_EQ(sendmsg(-1, &parcel.message, 0), -1);
+  EXPECT_EQ(errno, EBADF);
+  send_all(pair.client.get(), "x");
 }
 
 TEST_F(Pass, AFileAndNothing) {
