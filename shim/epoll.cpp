@@ -143,6 +143,27 @@ int report(WatchedSet& watched, MemoryLook& look, epoll_event* events, int count
   return look.put(events, count, room);
 }
 
+// What is ready in memory; with `may_sleep` it is awaited a little. Apart from its caller for its
+// stack.
+template <unsigned kItems, typename Wait>
+[[gnu::noinline]] int look_in_memory(WatchedSet& watched, epoll_event* events, int room,
+                                     bool may_sleep, Wait wait) {
+  MemoryLook::Room<kItems> place;
+  MemoryLook look(watched, place);
+  if (look.find() || (may_sleep && look.spin() && look.find()))
+    return report(watched, look, events, 0, room, wait);
+  return 0;
+}
+
+// Adds that to `count` events of the kernel's.
+template <unsigned kItems, typename Wait>
+[[gnu::noinline]] int add_what_is_in_memory(WatchedSet& watched, epoll_event* events, int count,
+                                            int room, Wait wait) {
+  MemoryLook::Room<kItems> place;
+  MemoryLook look(watched, place);
+  return report(watched, look, events, count, room, wait);
+}
+
 // Streams in shared memory first, without a system call; the kernel when it may know of something
 // that was ready before, now and then all the same, and when there is nothing.
 template <typename Wait>
@@ -151,21 +172,21 @@ int wait_beside_memory(WatchedSet& watched, epoll_event* events, int room,
   const WatchedSet::Inside inside(watched);
   for (;;) {
     const bool may_sleep = !deadline.is_over();
-    {
-      MemoryLook look(watched);
-      if (look.find() || (may_sleep && look.spin() && look.find()))
-        if (const int all = report(watched, look, events, 0, room, wait); all > 0) return all;
-    }
+    const int found =
+        MemoryLook::is_few(watched)
+            ? look_in_memory<MemoryLook::kFew>(watched, events, room, may_sleep, wait)
+            : look_in_memory<MemoryLook::kAll>(watched, events, room, may_sleep, wait);
+    if (found > 0) return found;
     if (may_sleep && !watched.settle()) continue;
     watched.tell_all();
     if (may_sleep) ++base::effort.waits;
     int all = wait(events, room, deadline);
     if (all < 0) return all;
     all = watched.without_bells(events, all);
-    if (all > 0) {
-      MemoryLook look(watched);
-      return report(watched, look, events, all, room, wait);
-    }
+    if (all > 0)
+      return MemoryLook::is_few(watched)
+                 ? add_what_is_in_memory<MemoryLook::kFew>(watched, events, all, room, wait)
+                 : add_what_is_in_memory<MemoryLook::kAll>(watched, events, all, room, wait);
     if (deadline.is_over()) return 0;
     if (!deadline.rest_after_vain_round()) return -1;
   }

@@ -21,8 +21,10 @@ constexpr int kSoNetnsCookie = 71;          // SO_NETNS_COOKIE, Linux 5.14
 constexpr uint32_t kLoopbackInterface = 1;  // of every network namespace (LOOPBACK_IFINDEX)
 constexpr uint32_t kAllStates = ~0U;
 constexpr uint32_t kListening = 1U << TCP_LISTEN;
-constexpr size_t kDumpBuffer = 16 * 1024;  // the kernel fills at most what one recv offers
-constexpr int kMostDumpReads = 1024;
+// The kernel fills at most what one recv offers, and offers to make that a page; stacks may be
+// small.
+constexpr size_t kDumpBuffer = 4096;
+constexpr int kMostDumpReads = 4096;
 
 uint64_t cookie_option(int fd, int option) {
   uint64_t cookie = 0;

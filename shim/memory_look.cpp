@@ -17,11 +17,11 @@ constexpr uint32_t kWritable = EPOLLOUT | EPOLLWRNORM;
 
 }  // namespace
 
-MemoryLook::MemoryLook(WatchedSet& set) : set_(set) {
-  const unsigned end = set.end_.load(std::memory_order_acquire);
+void MemoryLook::look(unsigned most) {
+  const unsigned end = std::min(set_.end_.load(std::memory_order_acquire), most);
   // Where the last call stopped for want of room.
-  const unsigned first = end > 0 ? set.next_.load(std::memory_order_relaxed) % end : 0;
-  for (unsigned n = 0; n < end; ++n) add(set.watches_[(first + n) % end], (first + n) % end);
+  const unsigned first = end > 0 ? set_.next_.load(std::memory_order_relaxed) % end : 0;
+  for (unsigned n = 0; n < end; ++n) add(set_.watches_[(first + n) % end], (first + n) % end);
 }
 
 void MemoryLook::add(WatchedSet::Watch& w, unsigned place) {
@@ -101,7 +101,7 @@ std::span<const int> MemoryLook::wires() {
   size_t count = 0;
   for (unsigned i = 0; i < count_; ++i)
     if (items_[i].is_on_wire && (items_[i].news & kReadable) == 0) wires_[count++] = items_[i].fd;
-  return {wires_.data(), count};
+  return {wires_, count};
 }
 
 bool MemoryLook::spin() {

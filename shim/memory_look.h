@@ -19,8 +19,45 @@
 namespace ddpsock::shim {
 
 class MemoryLook {
+  struct Item {
+    explicit Item(int number) : use(number), fd(number) {}
+
+    SocketUse use;
+    WatchedSet::Watch* watch = nullptr;
+    engine::Stream* stream = nullptr;
+    int fd;
+    unsigned place = 0;
+    bool is_on_wire = false;
+    uint32_t news = 0;
+    bool is_known = false;
+    uint64_t position = 0;
+  };
+
  public:
-  explicit MemoryLook(WatchedSet& set);
+  // Most sets hold few of the streams that they would have room for, and threads, coroutines and
+  // signal handlers with small stacks wait for those too.
+  static constexpr unsigned kFew = 8, kAll = WatchedSet::kMost;
+  template <unsigned kItems>
+  struct Room {
+    Room() {}
+    ~Room() {}
+    // Only as many as there are streams are made.
+    union {
+      std::array<Item, kItems> items;
+    };
+    std::array<uint8_t, kItems> order;
+    std::array<int, kItems> wires;
+  };
+  static bool is_few(const WatchedSet& set) {
+    return set.end_.load(std::memory_order_acquire) <= kFew;
+  }
+
+  // What comes into the set meanwhile and has no room is not looked at.
+  template <unsigned kItems>
+  MemoryLook(WatchedSet& set, Room<kItems>& room)
+      : set_(set), items_(room.items.data()), order_(room.order.data()), wires_(room.wires.data()) {
+    look(kItems);
+  }
   // noexcept(false): as SocketUse's.
   ~MemoryLook() noexcept(false) {
     // The last first: they are a chain (base/unfinished.h).
@@ -45,20 +82,7 @@ class MemoryLook {
   int put(epoll_event* events, int count, int room);
 
  private:
-  struct Item {
-    explicit Item(int number) : use(number), fd(number) {}
-
-    SocketUse use;
-    WatchedSet::Watch* watch = nullptr;
-    engine::Stream* stream = nullptr;
-    int fd;
-    unsigned place = 0;
-    bool is_on_wire = false;
-    uint32_t news = 0;
-    bool is_known = false;
-    uint64_t position = 0;
-  };
-
+  void look(unsigned most);
   void add(WatchedSet::Watch& w, unsigned place);
   bool pass();
   bool note(unsigned i, const engine::Glance& glance);
@@ -66,12 +90,9 @@ class MemoryLook {
   static uint32_t take(Item& item);
 
   WatchedSet& set_;
-  // Only the first `count_` are made: most sets hold few of the streams that would have room.
-  union {
-    std::array<Item, WatchedSet::kMost> items_;
-  };
-  std::array<uint8_t, WatchedSet::kMost> order_;  // items with news, as they were found
-  std::array<int, WatchedSet::kMost> wires_;
+  Item* const items_;     // the first `count_` are made
+  uint8_t* const order_;  // items with news, as they were found
+  int* const wires_;
   unsigned count_ = 0, found_ = 0;
   uint32_t peer_cpu_ = 0;  // where one of the peers last ran, as Glance has it
   bool is_first_pass_told_ = false;

@@ -10,6 +10,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/syscall.h>
 
 #include "base/cancellation.h"
@@ -42,6 +43,8 @@ constexpr size_t kPiece = 32 * 1024;
 // asked every so many publications, and where it was not for so long.
 constexpr uint32_t kMostUnnoticed = 256;
 constexpr Duration kLongUnnoticed = Duration::from_ms(10);
+// Where the kernel has no memory for a bell; the next publication rings then.
+constexpr int kMostVainBells = 16;
 // A writer that waits for room looks this often whether the peer lives.
 constexpr Duration kLivenessCheck = Duration::from_ms(20);
 // A reader that has not made room by then is doing something else.
@@ -146,13 +149,28 @@ class MemorySender {
     return sent;
   }
 
+  // The kernel has no memory for an octet: that is no fate of the connection's, and no want of
+  // room.
+  bool is_kernel_short() const {
+    if (errno == ENOMEM || errno == ENOBUFS || errno == EINTR) return true;
+    return errno == EAGAIN && is_ready_now(fd_, POLLOUT);
+  }
+
   // What the kernel refuses for want of room is not owed: there is an octet on its way, or unread.
   // False: the connection is gone, error_ says how. The first send after a clean end succeeds and
   // is dropped, as TCP does it.
   bool ring(size_t published) {
     note_noticed();
-    const ssize_t n = send_octets(1, 0);
+    ssize_t n = send_octets(1, 0);
     c_.r.sent.bells_rung.add(1);
+    for (int i = 0; n < 0 && is_kernel_short(); ++i) {
+      if (i == kMostVainBells) {
+        m_.tx.must_ring = true;
+        return true;
+      }
+      base::kernel_call(SYS_sched_yield);
+      n = send_octets(1, 0);
+    }
     if (n >= 0 || errno == EAGAIN) return true;
     // Published before another thread's shutdown closed the lane: the FIN rings for it.
     if (c_.tx.is_shut) return true;
@@ -254,7 +272,8 @@ class MemorySender {
       const ssize_t n = send_octets(kMostFiller, MSG_EOR);
       if (n > 0) continue;
       // Where there is room again the next bell tells, and judges, what has become of the peer.
-      const bool is_over = n < 0 && errno != EAGAIN && errno != EINTR;
+      const bool is_over =
+          n < 0 && errno != EAGAIN && errno != EINTR && errno != ENOMEM && errno != ENOBUFS;
       if (is_over && !c_.tx.is_shut && lane_->is_full()) return fail_gone(errno);
       if (n == 0 || is_over || !is_ready_now(fd_, POLLOUT)) break;
     }

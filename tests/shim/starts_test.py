@@ -345,6 +345,14 @@ class Starts(unittest.TestCase):
     def test_huge_stack(self):
         self.check(preexec_fn=limits(stack=resource.RLIM_INFINITY if IS_SUPERUSER else 64 << 20))
 
+    def test_small_thread_stack(self):
+        self.check(env={"EXCHANGE_STACK": "thread:16384"}, sides=("both", "pair"))
+
+    def test_signal_stack(self):
+        # SIGSTKSZ, as sysconf has it on this machine: four times what the kernel needs for itself, and at least 8 KiB.
+        size = max(4 * os.sysconf("SC_MINSIGSTKSZ"), 8192)
+        self.check(env={"EXCHANGE_STACK": f"handler:{size}"}, sides=("both", "pair"))
+
     def test_other_limits(self):
         for name, value in ("memlock", 0), ("core", 0), ("sigpending", 0), ("fsize", 0), ("fsize", 4096):
             with self.subTest(limit=name, value=value):
