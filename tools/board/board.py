@@ -36,7 +36,7 @@ def read_arguments():
     parser.add_argument("--list", action="store_true", help="list the suites, their pieces and where they run")
     parser.add_argument("--fresh", action="store_true", help="run also what is done")
     parser.add_argument("--short", action="store_true", help="the slice that ./dev test runs, anew and apart from all else")
-    parser.add_argument("--report", action="store_true", help="run nothing: judge and draw what is there")
+    parser.add_argument("--report", action="store_true", help="run nothing: judge what is there, and draw doc/board.md of it")
     parser.add_argument("--jobs", type=int, default=1, help="pieces at a time (1)")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="the build folder (build)")
     args = parser.parse_args()
@@ -213,13 +213,13 @@ class Board:
         return bool(unlisted or gone)
 
     def draw(self):
-        """doc/board.md, once every suite has been run; until then in the build folder."""
+        """doc/board.md, once every suite has been run or if asked to; until then in the build folder."""
         page = report.Board(self.args.suites, columns.COLUMNS, self.found, self.differences(), differences.read_list())
         machine = f"Linux {platform.release().partition('-')[0]} on {platform.machine()}, {debian()}."
         missing = [f"{suite.name} in {name}" for suite in self.args.suites.values() for name, column in columns.COLUMNS.items()
                    if not suite.dash(column) and not self.found[suite.name][name].problem
                    and set(self.found[suite.name][name].pieces) != set(suite.pieces)]
-        path = self.folder / "board.md" if missing else PAGE
+        path = self.folder / "board.md" if missing and not self.args.report else PAGE
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page.text(machine))
         print(f"drew {path}" + (f"; for {PAGE.name} these are still to be run: {', '.join(missing[:8])}"

@@ -78,6 +78,11 @@ class Rooms(unittest.TestCase):
         self.assertEqual(verdicts, {"a": "pass", "piece: (end)": "fail"})
         self.assertIn("not done after 1 seconds", details["piece: (end)"])
 
+    def test_runner_that_hangs_after_its_last_test_is_ended(self):
+        verdicts, details = self.play("if 'a' in listed.begun: sys.exit(0)\nlisted.start('a'); listed.end('a', 'pass'); time.sleep(1000)", test_seconds=1)
+        self.assertEqual(verdicts, {"a": "pass", "piece: (end)": "fail"})
+        self.assertIn("not done after 1 seconds", details["piece: (end)"])
+
     def test_who_stays_behind_is_named_and_ended(self):
         verdicts, details = self.play("subprocess.Popen(['setsid', 'sleep', '987654'])")
         self.assertEqual(verdicts, {"piece: (end)": "fail"})
@@ -186,12 +191,16 @@ class Differences(unittest.TestCase):
         found = [(each.test, each.natively, each.here) for each in differences.compare("s", "shm", self.NATIVE, here)]
         self.assertEqual(found, [("a", "pass", "hang"), ("b", "fail", "pass"), ("d", "pass", "not run"), ("e", "not run", "pass")])
 
+    def test_start_again_after_a_hang_is_none(self):
+        self.assertEqual(differences.compare("s", "shm", {}, {"p: starts again before x": ("pass", "")}), [])
+
     def test_same_is_none(self):
         self.assertEqual(differences.compare("s", "shm", self.NATIVE, self.NATIVE), [])
 
     def test_list_only_shrinks(self):
         found = differences.compare("s", "shm", self.NATIVE, self.NATIVE | {"a": ("fail", ""), "d": ("fail", "")})
-        reasons = {("s", "shm", "a"): "why", ("s", "shm", "b"): "of old", ("s", "user", "a"): "not run now"}
+        reasons = {("s", "shm", "a"): differences.Reason("why"), ("s", "shm", "b"): differences.Reason("of old"),
+                   ("s", "user", "a"): differences.Reason("not run now"), ("s", "shm", "c"): differences.Reason("rare", is_rare=True)}
         unlisted, gone = differences.judge(found, reasons, lambda key: key[1] == "shm")
         self.assertEqual(([each.test for each in unlisted], gone), (["d"], [("s", "shm", "b")]))
 
@@ -200,7 +209,7 @@ class Differences(unittest.TestCase):
         for (suite, column, _), reason in differences.read_list().items():
             self.assertIn(suite, every)
             self.assertIn(column, columns.COLUMNS)
-            self.assertTrue(reason.strip())
+            self.assertTrue(reason.text.strip())
 
     def test_entry_without_a_reason_or_twice_is_refused(self):
         entry = '[[difference]]\nsuite = "s"\ncolumns = ["shm"]\ntests = ["a"]\n'
@@ -267,13 +276,13 @@ class Boards(unittest.TestCase):
         self.assertIn("NOT EXPLAINED", page)
 
     def test_listed_difference_is_right_and_on_the_page(self):
-        is_wrong, _, page = self.judge({"native": {"a": ("pass", "")}, "shm": {"a": ("fail", "")}}, {("s", "shm", "a"): "The cause."})
+        is_wrong, _, page = self.judge({"native": {"a": ("pass", "")}, "shm": {"a": ("fail", "")}}, {("s", "shm", "a"): differences.Reason("The cause.")})
         self.assertFalse(is_wrong)
         self.assertIn("- **The suite**: The cause.\n  - `a`: natively pass, fail in `shm`", page)
         self.assertIn("0 / 1 differ", page)
 
     def test_entry_that_no_longer_differs_is_wrong(self):
-        is_wrong, said, _ = self.judge({"native": {"a": ("pass", "")}, "shm": {"a": ("pass", "")}}, {("s", "shm", "a"): "The cause."})
+        is_wrong, said, _ = self.judge({"native": {"a": ("pass", "")}, "shm": {"a": ("pass", "")}}, {("s", "shm", "a"): differences.Reason("The cause.")})
         self.assertTrue(is_wrong)
         self.assertIn("NO LONGER DIFFERS s, shm: a", said)
 

@@ -41,7 +41,8 @@ class Board:
             return "not run"
         tests = results.tests()
         differ = sum(1 for each in self.differences if (each.suite, each.column) == (suite.name, column.name))
-        return f"{count(tests, events.PASS)}" + (f" / {differ} differ" if differ else "")
+        missing = len(set(suite.pieces) - set(results.pieces))
+        return f"{count(tests, events.PASS)}" + (f" / {differ} differ" if differ else "") + (f", {missing} pieces not run" if missing else "")
 
     def table(self):
         yield "| suite | version | tests | " + " | ".join(f"`{name}`" for name in self.columns) + " |"
@@ -55,7 +56,8 @@ class Board:
         """One entry for each reason of each suite."""
         grouped = {}
         for each in self.differences:
-            reason = self.reasons.get((each.suite, each.column, each.test), "NOT EXPLAINED")
+            known = self.reasons.get((each.suite, each.column, each.test))
+            reason = "NOT EXPLAINED" if known is None else known.text + (" Not in every run." if known.is_rare else "")
             grouped.setdefault((each.suite, reason), {}).setdefault((each.test, each.natively, each.here), []).append(each.column)
         for (suite, reason), tests in grouped.items():
             yield f"- **{self.suites[suite].title}**: {escape(reason)}"

@@ -85,6 +85,7 @@ class Room:
     def __init__(self, spec):
         self.spec = spec
         self.kept = {1}
+        self.is_over = False
         self.deadline = time.monotonic() + spec["piece_seconds"]
 
     def reap(self):
@@ -119,29 +120,32 @@ class Room:
     def run_once(self, notes):
         """Starts the command and waits for its end, or ends it. Returns a note on how it ended, or None where all was well."""
         child = subprocess.Popen(self.spec["command"], start_new_session=True, stdin=subprocess.DEVNULL, cwd=self.spec["folder"])
-        test, since = None, time.monotonic()
+        test, since, seen = None, time.monotonic(), 0
         while True:
             # Whether it has ended is asked first: what it wrote is then all there.
             status = self.reap().get(child.pid)
-            running = events.outcomes(events.read(self.spec["events"]))[1]
-            if running != test:
-                test, since = running, time.monotonic()
+            so_far = events.read(self.spec["events"])
+            running = events.outcomes(so_far)[1]
+            if len(so_far) != seen:
+                test, since, seen = running, time.monotonic(), len(so_far)
             if status is not None:
                 child.returncode = os.waitstatus_to_exitcode(status)
                 if test is not None:
                     notes.end(test, events.CRASH, f"status {child.returncode}")
                 return None if child.returncode == 0 else f"status {child.returncode}"
             now = time.monotonic()
-            if now > self.deadline or (test is not None and now - since > self.spec["test_seconds"]):
+            # Before the first test something may have to be built.
+            if now > self.deadline or (seen > 0 and now - since > self.spec["test_seconds"]):
                 whole = now > self.deadline
                 why = f"not done after {self.spec['piece_seconds'] if whole else self.spec['test_seconds']} seconds"
                 self.describe(f"{test}: {why}")
                 os.kill(child.pid, signal.SIGABRT)  # Python says where it is
                 time.sleep(0.5)
                 self.end_others()
+                self.is_over = whole or test is None
                 if test is not None:
                     notes.end(test, events.HANG, why)
-                return why if whole or test is None else "hang"
+                return why
             time.sleep(POLL_SECONDS)
 
     def stay_behind(self):
@@ -159,7 +163,7 @@ class Room:
             how = self.run_once(notes)
             found = len(events.outcomes(events.read(self.spec["events"]))[0])
             # Started again it goes on behind the test that hung or crashed, as long as it comes further.
-            if how is None or time.monotonic() > self.deadline or found == before:
+            if how is None or self.is_over or found == before:
                 break
             before = found
             self.end_others()

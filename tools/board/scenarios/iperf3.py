@@ -3,7 +3,7 @@
 
 import json
 
-from stage import expect
+from stage import expect, wait_until
 
 PORT = 5299
 
@@ -20,9 +20,14 @@ class Streams:
         self.server.wait(20)
 
     def measure(self, *words):
-        said = json.loads(self.stage.client("iperf3", "-c", self.stage.address, "-p", PORT, "-J", *words, status=None))
+        """The server may still be at the end of the test before."""
+        said = wait_until(lambda: self.ask(words), "the server is no longer busy")
         expect("error" not in said, said.get("error"))
         return said["end"]
+
+    def ask(self, words):
+        said = json.loads(self.stage.client("iperf3", "-c", self.stage.address, "-p", PORT, "-J", *words, status=None))
+        return None if "busy running a test" in said.get("error", "") else said
 
     def check_one(self):
         expect(self.measure("-t", "1")["sum_received"]["bytes"] > 1 << 20, "too few bytes")

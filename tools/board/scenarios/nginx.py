@@ -65,7 +65,8 @@ class Web:
         self.stage.server("/usr/sbin/nginx", "-c", self.config, port=TLS_PORT)
 
     def master(self):
-        return int((self.stage.folder / "pid").read_text())
+        """Its file is empty for a moment."""
+        return int(wait_until((self.stage.folder / "pid").read_text, "the master's number"))
 
     def ask(self, number):
         os.kill(self.master(), number)
