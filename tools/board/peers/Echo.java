@@ -49,7 +49,7 @@ public class Echo {
         try { socket.getInputStream().read(); } catch (IOException expected) { woken.countDown(); }
       }).start();
       new Thread(() -> {
-        try { channel.read(ByteBuffer.allocate(10)); } catch (AsynchronousCloseException expected) { woken.countDown(); } catch (IOException other) { }
+        try { channel.read(ByteBuffer.allocate(10)); } catch (ClosedChannelException expected) { woken.countDown(); } catch (IOException other) { }
       }).start();
       Thread.sleep(20);
       socket.close();

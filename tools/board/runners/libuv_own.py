@@ -37,6 +37,7 @@ def main():
     folder = pathlib.Path(os.environ["BOARD_FOLDER"])
     if not (folder / "test").exists():
         shutil.copytree(sources / "test" / "fixtures", folder / "test" / "fixtures")
+    os.environ["UV_RUN_AS_ROOT"] = "1"  # the tests ask for it
     tests = subprocess.run([program, "--list"], capture_output=True, text=True, check=True).stdout.split()
     chosen = [test for test in dict.fromkeys(tests) if any(fnmatch.fnmatch(test, pattern) for pattern in options[piece])]
     for test in chosen:

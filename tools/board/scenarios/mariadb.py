@@ -23,6 +23,7 @@ class Sessions:
                                    f"--bind-address={stage.address}", f"--socket={stage.folder}/sock", f"--pid-file={stage.folder}/pid",
                                    "--innodb-buffer-pool-size=32M", "--innodb-flush-log-at-trx-commit=0", "--max-allowed-packet=64M", *self.more,
                                    port=PORT)
+        wait_until((stage.folder / "sock").exists, "its socket")
         stage.plain("mariadb", "--no-defaults", f"--socket={stage.folder}/sock", "-e",
                     "create user 'board'@'%'; grant all on *.* to 'board'@'%'; create database board")
         self.at = ["--no-defaults", "-h", stage.address, "-P", str(PORT), "-u", "board", "--protocol=tcp"]

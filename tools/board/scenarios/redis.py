@@ -42,16 +42,18 @@ class Redis:
 
 
 class Commands(Redis):
+    requests = 3000
+
     def check_benchmark(self):
-        said = self.cli_benchmark("-t", "ping,set,get,incr,lpush,lpop,sadd,hset,mset,lrange_100", "-n", 3000)
+        said = self.cli_benchmark("-t", "ping,set,get,incr,lpush,lpop,sadd,hset,mset,lrange_100", "-n", self.requests)
         expect("error" not in said.lower(), said)
 
     def check_benchmark_with_pipelines(self):
-        said = self.cli_benchmark("-t", "set,get", "-n", 60000, "-P", 32, "-d", 600)
+        said = self.cli_benchmark("-t", "set,get", "-n", 20 * self.requests, "-P", 32, "-d", 600)
         expect("error" not in said.lower(), said)
 
     def check_benchmark_with_large_values_and_threads(self):
-        said = self.cli_benchmark("-t", "set,get", "-n", 300, "-c", 10, "-d", 1 << 20, "--threads", 2)
+        said = self.cli_benchmark("-t", "set,get", "-n", self.requests // 10, "-c", 10, "-d", 1 << 20, "--threads", 2)
         expect("error" not in said.lower(), said)
 
     def cli_benchmark(self, *words):
@@ -99,11 +101,12 @@ class Commands(Redis):
         waiting.wait(20)
 
     def check_many_connections_one_after_another(self):
-        said = self.cli_benchmark("-t", "ping", "-n", 2000, "-k", "0", "-c", 10)
+        said = self.cli_benchmark("-t", "ping", "-n", self.requests // 2, "-k", "0", "-c", 10)
         expect("error" not in said.lower(), said)
 
 
 class IoThreads(Commands):
+    requests = 500  # its threads spin
     more = ("--io-threads", "2", "--io-threads-do-reads", "yes")
 
 

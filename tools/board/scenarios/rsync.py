@@ -70,7 +70,8 @@ class Daemon:
         data = bytearray(self.large.read_bytes())
         data[5_000_000:5_000_100] = b"x" * 100
         copy.write_bytes(data)
-        copy.chmod(0o666)
+        if self.stage.client_user:
+            shutil.chown(copy, self.stage.client_user)
         self.rsync("--no-whole-file", "--inplace", "-c", f"{self.url}/files/large", copy)
         expect(digest(copy) == digest(self.large), "not as it was")
 
