@@ -46,6 +46,20 @@ uint8_t* write_raw_header(uint8_t* p, uint32_t ulpdu, uint32_t msn) {
                                                .mo = 0});
 }
 
+// What the program has sent may lie unacknowledged, and what asks or answers would wait behind it:
+// for 40 ms, where the peer has nothing to send (Nagle), or for the program (cork).
+void push(int fd) {
+  for (const int option : {TCP_NODELAY, TCP_CORK}) {
+    const int pushing = option == TCP_NODELAY ? 1 : 0;
+    int value = pushing;
+    socklen_t size = sizeof value;
+    base::sys.getsockopt(fd, IPPROTO_TCP, option, &value, &size);
+    if (value == pushing) continue;
+    base::sys.setsockopt(fd, IPPROTO_TCP, option, &pushing, sizeof pushing);
+    base::sys.setsockopt(fd, IPPROTO_TCP, option, &value, sizeof value);
+  }
+}
+
 }  // namespace
 
 static int take_mark(Connection& c, int fd, uint32_t repeated);
@@ -133,6 +147,7 @@ int send_raw_message(Connection& c, int fd, uint32_t kind, uint32_t number, Byte
   if (raw.control_end != c.tx.msn) raw.control_begin = c.tx.msn;
   raw.control_end = ++c.tx.msn;
   c.r.sent.fpdus.add(1);
+  push(fd);
   if (static_cast<size_t>(n) == total) return 0;
   // Against all accounts; what has begun must go on.
   IoCursor rest({parts, std::size(parts)});

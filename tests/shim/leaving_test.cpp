@@ -284,6 +284,21 @@ bool is_stream(int fd) {
          status.mode == DDP_MODE_STREAM;
 }
 
+TEST_F(Leaving, WhoeverSpokeLast) {
+  for (const bool is_client : {true, false})
+    for (const int times : {1, 2, 3, 4}) {
+      SCOPED_TRACE(testing::Message() << (is_client ? "client " : "server ") << times);
+      Pair pair = connected_pair();
+      const int client = pair.client.get(), server = pair.server.get();
+      for (int i = 0; i < times; ++i)
+        i % 2 == 0 ? expect_alive(client, server) : expect_alive(server, client);
+      const int on = 1;
+      EXPECT_EQ(setsockopt(is_client ? client : server, SOL_SOCKET, SO_TIMESTAMP, &on, sizeof on),
+                0);
+      expect_alive(client, server);
+    }
+}
+
 struct Asker {
   enum class When : uint8_t { kNever, kBeforeListen, kBeforeAccept, kBeforeConnect } when;
   int option = SO_TIMESTAMP;
