@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/keep_errno.h"
 #include "engine/stream.h"
@@ -26,6 +27,8 @@
 #include "shim/log.h"
 #include "shim/memory_watch.h"
 #include "shim/real.h"
+#include "shim/shell_command.h"
+#include "shim/spawn_actions.h"
 
 namespace ddpsock::shim {
 namespace {
@@ -80,13 +83,23 @@ bool is_stream(int fd) {
   return use && has_live_stream(use.phase());
 }
 
+// A program that is about to be executed, and how.
+struct Execution {
+  const ExecTarget& target;
+  char* const* environment;
+  const char* why;  // it will be without the library, or null
+  Successor successor = Successor::kThisProcess;
+  const posix_spawn_file_actions_t* actions = nullptr;
+};
+
 // visit(fd) for every stream that the program will have. A descriptor that a vfork child has closed
 // is not inherited.
 template <typename Visit>
-void visit_inherited_streams(Visit visit) {
+void visit_inherited_streams(const Execution& e, Visit visit) {
   const OtherNumbers others;
   for (int fd = 0; fd < fds_end(); ++fd)
-    if (is_stream(fd) && (is_inheritable(fd) || others.has(fd))) visit(fd);
+    if (is_stream(fd) && (is_inheritable(fd) || is_duplicated_by(e.actions, fd) || others.has(fd)))
+      visit(fd);
 }
 
 // Why the program will be without the library; null if it will have it. errno is kept.
@@ -96,20 +109,21 @@ const char* why_without_library(const ExecTarget& target, char* const* environme
   return why_not_preloaded(target);
 }
 
-// May the program find the streams? One that has not the library, for the reason `why`, gets plain
-// connections; what cannot be made plain is logged.
-bool may_carry(const ExecTarget& target, char* const* environment, const char* why) {
-  if (why == nullptr) return count_entries(environment) <= kMaxEntries;
-  if (!leave_ddp_mode_each([](auto visit) { visit_inherited_streams(visit); }, why, false))
-    log_exec(target.path, why);
+// May the program find the streams? One that has not the library gets plain connections; what
+// cannot be made plain is logged.
+bool may_carry(const Execution& e) {
+  if (e.why == nullptr) return count_entries(e.environment) <= kMaxEntries;
+  if (!leave_ddp_mode_each([&](auto visit) { visit_inherited_streams(e, visit); }, e.why,
+                           !is_vfork_child()))
+    log_exec(e.target.path, e.why);
   // A static program may yet start one that is not.
-  return is_library_preloaded(environment) && count_entries(environment) <= kMaxEntries;
+  return is_library_preloaded(e.environment) && count_entries(e.environment) <= kMaxEntries;
 }
 
 // What the program inherits it must find in the kernel: it has no part in memory shared with a
 // peer.
-void leave_memory_for_program() {
-  visit_inherited_streams([](int fd) {
+void leave_memory_for_program(const Execution& e) {
+  visit_inherited_streams(e, [](int fd) {
     const SocketUse use(fd);
     if (!use || !has_live_stream(use.phase())) return;
     engine::Stream& stream = *use->stream.load(std::memory_order_acquire);
@@ -122,8 +136,8 @@ void leave_memory_for_program() {
 // relative's. A vfork child executes for itself alone.
 class OtherCallsStopped {
  public:
-  explicit OtherCallsStopped(Successor successor)
-      : is_needed_(successor == Successor::kThisProcess && !is_vfork_child()) {
+  explicit OtherCallsStopped(const Execution& e)
+      : is_needed_(e.successor == Successor::kThisProcess && !is_vfork_child()) {
     if (!is_needed_) return;
     engine::user_stream_engine().stop_calls();
     const Time give_up = base::now() + engine::Stream::kMostCallTime;
@@ -144,26 +158,24 @@ class OtherCallsStopped {
   const bool is_needed_;
 };
 
-// run(environment, child) is the real call, with one variable more; it leaves the pid of a new
-// process in `child`. `why` the program will be without the library, or null.
+// run(environment, child) is the real call, with one variable more, the last; it leaves the pid of
+// a new process in `child`.
 template <typename Run>
-int run_carrying(const ExecTarget& target, char* const* environment, const char* why,
-                 Successor successor, Run run) {
+int run_carrying(const Execution& e, Run run) {
   pid_t child = 0;
   WatchedSet::tell_kernel();  // it may have sets of ours, and nothing else of them
-  if (!is_anything_to_carry() || !may_carry(target, environment, why))
-    return run(environment, child);
-  leave_memory_for_program();
+  if (!is_anything_to_carry() || !may_carry(e)) return run(e.environment, child);
+  leave_memory_for_program(e);
   engine::StreamEngine& engine = engine::user_stream_engine();
-  const engine::StreamEngine::Handover handover = engine.begin_handover(successor);
+  const engine::StreamEngine::Handover handover = engine.begin_handover(e.successor);
   // Even a closed one tells the number under which the parent may have it.
   HandoverEntry entry(handover.fd >= 0 ? handover.fd : engine.handover_fd());
   const auto extended =
-      static_cast<char**>(alloca((count_entries(environment) + 2) * sizeof(char*)));
-  extend_environment(extended, environment, entry.text());
+      static_cast<char**>(alloca((count_entries(e.environment) + 2) * sizeof(char*)));
+  extend_environment(extended, e.environment, entry.text());
   set_inheritable(handover.fd, true);
   const int result = [&] {
-    const OtherCallsStopped stopped(successor);
+    const OtherCallsStopped stopped(e);
     return run(extended, child);
   }();
   const base::KeepErrno keep;
@@ -178,7 +190,7 @@ int exec_carrying(const ExecTarget& target, char* const* environment, Exec exec)
   LeavingListeners leaving(Escape::kGone);
   const char* why = why_without_library(target, environment);
   if (why != nullptr) leaving.note_inheritable(false);
-  const int result = run_carrying(target, environment, why, Successor::kThisProcess,
+  const int result = run_carrying({target, environment, why},
                                   [&](char* const* extended, pid_t&) { return exec(extended); });
   leaving.take_back();
   return result;
@@ -191,7 +203,7 @@ int spawn_carrying(const ExecTarget& target, const posix_spawn_file_actions_t* a
   LeavingListeners leaving(Escape::kGone);
   const char* why = why_without_library(target, environment);
   if (why != nullptr) leaving.note_inheritable(actions != nullptr);
-  const int error = run_carrying(target, environment, why, Successor::kChild,
+  const int error = run_carrying({target, environment, why, Successor::kChild, actions},
                                  [&](char* const* extended, pid_t& spawned) {
                                    pid_t pid = 0;
                                    const int failed = spawn(extended, &pid);
@@ -203,10 +215,39 @@ int spawn_carrying(const ExecTarget& target, const posix_spawn_file_actions_t* a
   return error;
 }
 
-// libc starts a shell, past any preload; that has the library if the environment says so.
-void leave_for_shell(LeavingListeners& leaving) {
-  if (why_without_library({AT_FDCWD, "/bin/sh"}, environ) != nullptr)
-    leaving.note_inheritable(false);
+constexpr ExecTarget kShell{AT_FDCWD, "/bin/sh"};
+
+bool inherits_any_stream(const Execution& e) {
+  bool does = false;
+  visit_inherited_streams(e, [&](int) { does = true; });
+  return does;
+}
+
+// libc starts a shell, past any preload, with the program's environment: what tells of streams is
+// in the command. start(command, child) is the real call; `has_failed` says so of its result.
+template <typename Start, typename HasFailed>
+auto start_shell(const char* command, Start start, HasFailed has_failed) {
+  LeavingListeners leaving(Escape::kGone);
+  const char* why = why_without_library(kShell, environ);
+  if (why != nullptr) leaving.note_inheritable(false);
+  const Execution e{kShell, environ, why, Successor::kChild};
+  decltype(start(command, std::declval<pid_t&>())) result;
+  if (!inherits_any_stream(e)) {
+    pid_t child = 0;
+    result = start(command, child);
+  } else {
+    run_carrying(e, [&](char* const* extended, pid_t& child) {
+      if (extended == environ) {
+        result = start(command, child);
+        return 0;
+      }
+      const ShellCommand text(extended[count_entries(extended) - 1], command);
+      result = start(text.get(), child);
+      return 0;
+    });
+  }
+  if (has_failed(result)) leaving.take_back();
+  return result;
 }
 
 // The arguments of execl and its like. The list ends with a null, which is taken from it too.
@@ -311,20 +352,21 @@ int own_posix_spawnp(pid_t* child, const char* file, const posix_spawn_file_acti
 
 int own_system(const char* command) {
   if (!is_any_ours() || command == nullptr) return real.system(command);
-  LeavingListeners leaving(Escape::kGone);
-  leave_for_shell(leaving);
-  const int status = real.system(command);
-  if (status == -1) leaving.take_back();
-  return status;
+  return start_shell(
+      command, [](const char* text, pid_t&) { return real.system(text); },
+      [](int status) { return status == -1; });
 }
 
 FILE* own_popen(const char* command, const char* mode) {
-  if (!is_any_ours()) return real.popen(command, mode);
-  LeavingListeners leaving(Escape::kGone);
-  leave_for_shell(leaving);
-  FILE* file = real.popen(command, mode);
-  if (file == nullptr) leaving.take_back();
-  return file;
+  if (!is_any_ours() || command == nullptr) return real.popen(command, mode);
+  return start_shell(
+      command,
+      [=](const char* text, pid_t& child) {
+        FILE* file = real.popen(text, mode);
+        if (file != nullptr) child = child_behind(file);
+        return file;
+      },
+      [](FILE* file) { return file == nullptr; });
 }
 
 }  // namespace ddpsock::shim
