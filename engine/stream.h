@@ -94,6 +94,7 @@ struct StreamStatus {
   uint64_t bytes_sent, bytes_received;
   uint64_t fpdus_sent, fpdus_received;
   uint64_t crcs_checked;
+  bool is_drained;      // bytes received count as soon as they are here, read or not
   const char* engine;   // which one serves now: "user" or "shm"; static text
   const char* memory;   // why it is, or is not, in shared memory; static text
   const char* failure;  // valid until release(); nullptr if none
@@ -222,6 +223,8 @@ class Stream {
   // The same where pollers report an error, or the end of both directions: which of POLLERR and
   // POLLHUP are not so. REQUIRES: the kernel has just said so.
   virtual short untrue_at_end() const { return 0; }
+  // The program has set SO_SNDBUF: how much may be under way is to be asked again.
+  virtual void note_send_buffer() {}
   // The program has set SO_LINGER: its close shall be a reset, or not.
   virtual void note_linger(bool /*is_resetting*/) {}
 

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "base/effort.h"
+#include "base/own_ring.h"
 #include "base/process.h"
 #include "base/sys.h"
 #include "message/bell.h"
@@ -121,6 +122,7 @@ bool UringPoller::open() {
     base::sys.close(ring_.ring_fd);
     ring_.ring_fd = ring_.enter_ring_fd = high;
   }
+  base::own_ring.store(ring_.ring_fd, std::memory_order_relaxed);
   return bell_.open();
 }
 

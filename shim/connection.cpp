@@ -13,6 +13,7 @@
 #include "shim/libc_edge.h"
 #include "shim/log.h"
 #include "shim/real.h"
+#include "shim/tcp_counts.h"
 
 namespace ddpsock::shim {
 namespace {
@@ -40,6 +41,20 @@ bool is_set(Setting setting) {
 // Early: programs such as nginx replace their environment.
 [[gnu::constructor]] void read_settings_at_start() {
   is_set(kRead);
+}
+
+// Of a socket of this process: so that nobody else's connections cost a question.
+constinit std::atomic<bool> is_any_shaped{false};
+
+bool is_shaped(int fd) {
+  if (!is_any_shaped.load(std::memory_order_relaxed)) [[likely]]
+    return false;
+  constexpr uint64_t kNoRate = ~uint64_t{0};
+  uint64_t rate = kNoRate;
+  socklen_t length = sizeof(rate);
+  const bool is_paced =
+      real.getsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, &length) == 0 && rate != kNoRate;
+  return is_paced || int_option(fd, IPPROTO_TCP, TCP_TX_DELAY) != 0;
 }
 
 // SO_RCVLOWAT set before the connection counted the wire's bytes; from now on it counts payload.
@@ -133,7 +148,7 @@ bool open_stream(Socket& socket, int fd, engine::Role role, engine::Peer peer, P
       .role = role,
       .peer = peer,
       .is_strict = is_set(kStartStrict),
-      .may_share_memory = may_share_memory(socket),
+      .may_share_memory = may_share_memory(socket) && !is_shaped(fd),
       .wants_crc = socket.wants_crc.load(std::memory_order_relaxed),
       .verdict = socket.reason.load(std::memory_order_relaxed),
   };
@@ -142,6 +157,7 @@ bool open_stream(Socket& socket, int fd, engine::Role role, engine::Peer peer, P
     socket.role.store(role, std::memory_order_relaxed);
     socket.stream.store(*stream, std::memory_order_release);
     hand_over_low_water(socket, **stream, fd);
+    take_over_tells_queue(socket, fd);
     socket.phase.store(phase, std::memory_order_release);
   }
   return stream.has_value();
@@ -179,7 +195,12 @@ int shut_connecting(SocketUse& use, int fd, int how) {
   return result;
 }
 
+void note_shaped() {
+  is_any_shaped.store(true, std::memory_order_relaxed);
+}
+
 void make_plain(Socket& socket, int fd, const char* reason) {
+  give_back_tells_queue(socket, fd);
   socket.reason.store(reason, std::memory_order_relaxed);
   socket.mode.store(Mode::kPlain, std::memory_order_relaxed);
   socket.phase.store(Phase::kPlain, std::memory_order_release);

@@ -21,6 +21,10 @@ bool is_tcp_socket(int fd);
 enum class Tcp : uint8_t { kConnecting, kEstablished, kFailed };
 Tcp tcp_state(int fd);
 
+// The program has the kernel shape the traffic of a socket (SO_MAX_PACING_RATE, TCP_TX_DELAY),
+// which it can do on the wire only.
+void note_shaped();
+
 // Whether the connection may lie in shared memory, as far as program and environment are concerned.
 bool may_share_memory(const Socket& socket);
 

@@ -129,7 +129,7 @@ int set_mode(int fd, const void* value, socklen_t length) {
   if (wanted.role < DDP_ROLE_AUTO || wanted.role > DDP_ROLE_RESPONDER) return fail(EINVAL);
   if (wanted.mode < DDP_MODE_OFF || wanted.mode > DDP_MODE_MESSAGE) return fail(EINVAL);
   if (!is_tcp_socket(fd)) return fail(EOPNOTSUPP);
-  if (wanted.mode != DDP_MODE_OFF && is_stamped(fd)) return fail(EOPNOTSUPP);
+  if (wanted.mode != DDP_MODE_OFF && has_kernel_option(fd)) return fail(EOPNOTSUPP);
   if (wanted.mode == DDP_MODE_MESSAGE) return enter_message_mode(fd, wanted.role);
   if (const SocketUse use(fd); use && use.phase() == Phase::kMessage) {
     const int error = leave_message_mode(use, fd);

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "shim/rings.h"
 
 namespace ddpsock::shim {
 namespace {
@@ -91,11 +92,40 @@ bool has_go_section(int fd, const ElfW(Ehdr) & header) {
   });
 }
 
-Reason examine_headers(int fd, const ElfW(Ehdr) & header) {
+// Where in the file lies what is loaded at `address`; 0: nowhere.
+uint64_t offset_of(std::span<const ElfW(Phdr)> parts, uint64_t address) {
+  for (const ElfW(Phdr) & part : parts)
+    if (part.p_type == PT_LOAD && address >= part.p_vaddr && address - part.p_vaddr < part.p_filesz)
+      return part.p_offset + (address - part.p_vaddr);
+  return 0;
+}
+
+// Does the program name a library that begins so among those it needs?
+bool needs_library(int fd, std::span<const ElfW(Phdr)> parts, std::string_view beginning) {
+  std::vector<ElfW(Dyn)> entries;
+  for (const ElfW(Phdr) & part : parts)
+    if (part.p_type == PT_DYNAMIC)
+      entries = read_table<ElfW(Dyn)>(fd, part.p_offset, part.p_filesz / sizeof(ElfW(Dyn)));
+  uint64_t at = 0, size = 0;
+  for (const ElfW(Dyn) & entry : entries) {
+    if (entry.d_tag == DT_STRTAB) at = offset_of(parts, entry.d_un.d_ptr);
+    if (entry.d_tag == DT_STRSZ) size = entry.d_un.d_val;
+  }
+  const std::vector<char> names = read_at(fd, at, size);
+  return std::ranges::any_of(entries, [&](const ElfW(Dyn) & entry) {
+    if (entry.d_tag != DT_NEEDED || entry.d_un.d_val >= names.size()) return false;
+    const char* name = &names[entry.d_un.d_val];
+    const size_t most = names.size() - entry.d_un.d_val;
+    return std::string_view(name, strnlen(name, most)).starts_with(beginning);
+  });
+}
+
+Reason examine_headers(int fd, const ElfW(Ehdr) & header, bool has_files_only) {
   if (header.e_phentsize != sizeof(ElfW(Phdr))) return "its ELF program headers are malformed";
   bool is_go = has_go_section(fd, header);
   std::string loader;
-  for (const ElfW(Phdr) & part : read_table<ElfW(Phdr)>(fd, header.e_phoff, header.e_phnum)) {
+  const auto parts = read_table<ElfW(Phdr)>(fd, header.e_phoff, header.e_phnum);
+  for (const ElfW(Phdr) & part : parts) {
     if (part.p_type == PT_INTERP) {
       const std::vector<char> path = read_at(fd, part.p_offset, part.p_filesz);
       loader.assign(path.data(), strnlen(path.data(), path.size()));
@@ -107,10 +137,17 @@ Reason examine_headers(int fd, const ElfW(Ehdr) & header) {
   if (loader.empty()) return "it is statically linked, so nothing can be preloaded";
   if (loader.find("ld-musl") != loader.npos)
     return "it uses musl, and the library is built for glibc";
+  const char* word = getenv("DDPSOCK_IO_URING");
+  const bool is_excepted = has_files_only || (word != nullptr && std::strcmp(word, "files") == 0);
+  if (!is_excepted && needs_library(fd, parts, kRingLibrary))
+    return fmt::format(
+        "it needs {}, so it is taken to do its socket I/O by io_uring, past libc "
+        "(DDPSOCK_IO_URING=files says that it does not)",
+        kRingLibrary);
   return {};
 }
 
-Reason examine_elf(int fd) {
+Reason examine_elf(int fd, const Target& target) {
   const auto headers = read_table<ElfW(Ehdr)>(fd, 0, 1);
   if (headers.empty() || std::memcmp(headers[0].e_ident, ELFMAG, SELFMAG) != 0)
     return "it is neither an ELF file nor a script with a #! line";
@@ -119,7 +156,8 @@ Reason examine_elf(int fd) {
   if (header.e_ident[EI_CLASS] != kClass)
     return fmt::format("it is not a {}-bit program as the library is", __ELF_NATIVE_CLASS);
   if (header.e_machine != kMachine) return "it is built for another machine";
-  return examine_headers(fd, header);
+  return examine_headers(
+      fd, header, has_rings_for_files_only(target.path) || has_rings_for_files_only(target.binary));
 }
 
 // The kernel sets AT_SECURE, and the loader then drops LD_PRELOAD, when exec changes identity.
@@ -254,7 +292,7 @@ Target examine_target(std::span<const std::string> words, const Place& place) {
     }
     if (interpreter.empty()) {
       Reason reason = examine_privilege(fd.get(), place);
-      if (!reason) reason = examine_elf(fd.get());
+      if (!reason) reason = examine_elf(fd.get(), target);
       return reason ? not_covered(target, *reason) : target;
     }
     target.binary = interpreter;

@@ -3,6 +3,7 @@
 // ioctl.
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <sys/ioctl.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "shim/real.h"
 #include "shim/stdio_files.h"
 #include "shim/stream_call.h"
+#include "shim/tcp_counts.h"
 
 #ifndef CLOSE_RANGE_CLOEXEC
 #define CLOSE_RANGE_CLOEXEC (1U << 2)
@@ -56,6 +58,13 @@ void make_room(int from, int target) {
 void note_nonblocking(int fd, bool is_nonblocking) {
   if (const SocketUse use(fd); use)
     use->is_nonblocking.store(is_nonblocking, std::memory_order_relaxed);
+}
+
+void correct_queued(int fd, void* argument) {
+  const SocketUse use(fd);
+  if (!use || !has_live_stream(use.phase())) return;
+  int* const count = static_cast<int*>(argument);
+  *count = queued_of_stream(*use->stream.load(std::memory_order_acquire), *count);
 }
 
 }  // namespace
@@ -140,6 +149,7 @@ int chosen_ioctl(int fd, unsigned long request, void* argument) {
     return static_cast<int>(serve(fd, MSG_DONTWAIT, on_stream, on_libc));
   }
   const int result = static_cast<int>(on_libc());
+  if ((request == SIOCOUTQ || request == SIOCOUTQNSD) && result == 0) correct_queued(fd, argument);
   if (request == FIONBIO && result == 0) note_nonblocking(fd, *static_cast<int*>(argument) != 0);
   return result;
 }

@@ -4,7 +4,10 @@
 #define DDPSOCK_SHIM_LIBC_EDGE_H_
 
 #include <errno.h>
+#include <string.h>
 #include <sys/socket.h>
+
+#include <algorithm>
 
 #include "shim/real.h"
 
@@ -20,6 +23,14 @@ inline int int_option(int fd, int level, int name, int otherwise = 0) {
   int value = otherwise;
   socklen_t length = sizeof(value);
   return real.getsockopt(fd, level, name, &value, &length) == 0 ? value : otherwise;
+}
+
+// The answer of a getsockopt() that the kernel is not asked for.
+inline int copy_out(int answer, void* value, socklen_t* length) {
+  const auto size = std::min<socklen_t>(*length, sizeof(answer));
+  memcpy(value, &answer, size);
+  *length = size;
+  return 0;
 }
 
 }  // namespace ddpsock::shim

@@ -4,6 +4,7 @@
 #ifndef DDPSOCK_SHIM_LIBC_TYPES_H_
 #define DDPSOCK_SHIM_LIBC_TYPES_H_
 
+#include <aio.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>

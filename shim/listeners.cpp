@@ -3,18 +3,24 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstring>
+#include <string_view>
 
 #include "base/keep_errno.h"
+#include "base/own_ring.h"
 #include "shim/connection.h"
 #include "shim/fd_table.h"
+#include "shim/leaving.h"
 #include "shim/libc_edge.h"
 #include "shim/log.h"
 #include "shim/open_fds.h"
 #include "shim/passed_fds.h"
 #include "shim/real.h"
+#include "shim/rings.h"
 
 namespace ddpsock::shim {
 namespace {
@@ -31,6 +37,27 @@ bool enter(int fd) {
 }
 
 }  // namespace
+
+void look_for_rings() {
+  if (!is_policy_active() || may_use_sockets_by_rings()) return;
+  const base::KeepErrno keep;
+  bool has_ring = false;
+  visit_open_fds([&](int fd) {
+    if (fd == base::own_ring.load(std::memory_order_relaxed)) return;
+    char path[64], link[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    const ssize_t n = readlink(path, link, sizeof link);
+    has_ring |= n > 0 && std::string_view(link, static_cast<size_t>(n)) == "anon_inode:[io_uring]";
+  });
+  if (has_ring) note_ring(Maker::kUnknown);
+}
+
+void give_way_to_rings() {
+  const base::KeepErrno keep;
+  if (!is_any_ours()) return;
+  LeavingListeners(Escape::kGone).note_inheritable(true);
+  leave_ddp_mode_everywhere(kRings);
+}
 
 bool is_listening_tcp(int fd) {
   const base::KeepErrno keep;

@@ -17,6 +17,12 @@ namespace ddpsock::shim {
 // errno is kept by both.
 bool is_listening_tcp(int fd);
 
+// Before a program listens: who has a ring of which nothing is known may accept by it.
+void look_for_rings();
+// A ring is there from now on: nobody counts on this program's listeners any more, and its
+// connections return to plain TCP where they can.
+void give_way_to_rings();
+
 // An accept() from `fd` has returned, with a connection or an error. A listening TCP socket that
 // came from elsewhere is entered and registered. (Not earlier: who only holds or watches a
 // listener, or is cancelled while it waits, may leave accepting to others.)

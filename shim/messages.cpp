@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // recvmsg, sendmsg and the calls that batch them. TCP has no addresses and, with what options.cpp
-// lets through, no control messages: the names come back empty and what was to be sent along is
-// ignored, as the kernel does. A UNIX socket could carry the descriptor of a stream to a process
-// that would take the wire's bytes for the stream's: the connection returns to plain TCP first. One
-// that cannot is refused (EOPNOTSUPP), unless it was accepted and nothing was sent on it: then it
-// is reset and passed on.
+// lets through, one control message (TCP_INQ): the names come back empty and what was to be sent
+// along is ignored, as the kernel does. A UNIX socket could carry the descriptor of a stream to a
+// process that would take the wire's bytes for the stream's: the connection returns to plain TCP
+// first. One that cannot is refused (EOPNOTSUPP), unless it was accepted and nothing was sent on
+// it: then it is reset and passed on.
 #include <errno.h>
 #include <limits.h>
 #include <sys/socket.h>
@@ -13,6 +13,7 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/keep_errno.h"
@@ -27,6 +28,7 @@
 #include "shim/passed_fds.h"
 #include "shim/real.h"
 #include "shim/stream_call.h"
+#include "shim/tcp_counts.h"
 
 namespace ddpsock::shim {
 namespace {
@@ -35,15 +37,17 @@ std::span<const iovec> parts_of(const msghdr& message) {
   return {message.msg_iov, message.msg_iovlen};
 }
 
-engine::Io receive_message(engine::Stream& stream, int fd, msghdr& message, int flags) {
+engine::Io receive_message(const SocketUse& use, engine::Stream& stream, int fd, msghdr& message,
+                           int flags) {
   if (message.msg_iovlen > IOV_MAX) return engine::Io::fail(EMSGSIZE);
   const Flags wanted = receive_flags(flags);
   if (wanted.error != 0) return refuse_receive(stream, fd, wanted);
   const engine::Io io = stream.recv(fd, parts_of(message), wanted.for_engine);
   if (io.is_ok()) {
     if (message.msg_name != nullptr) message.msg_namelen = 0;
-    message.msg_controllen = 0;
     message.msg_flags = flags & MSG_CMSG_CLOEXEC;
+    const size_t room = std::exchange(message.msg_controllen, 0);
+    tell_queue(use, fd, message, room);
   }
   return io;
 }
@@ -131,10 +135,13 @@ ssize_t chosen_recvmsg(int fd, msghdr* message, int flags) {
   const auto on_libc = [=] { return real.recvmsg(fd, message, flags); };
   if (message == nullptr || (flags & MSG_ERRQUEUE) != 0) return on_libc();
   leave_to_receive(fd, flags);
-  return serve(
-      fd, flags,
-      [=](engine::Stream& stream) { return receive_message(stream, fd, *message, flags); },
-      on_libc);
+  if (SocketUse use(fd); use) {
+    const auto done = serve_stream(use, fd, flags, [&](engine::Stream& stream) {
+      return receive_message(use, stream, fd, *message, flags);
+    });
+    if (done) return *done;
+  }
+  return on_libc();
 }
 
 ssize_t chosen_sendmsg(int fd, const msghdr* message, int flags) {
@@ -148,7 +155,7 @@ ssize_t chosen_sendmsg(int fd, const msghdr* message, int flags) {
 
 // Like the kernel, holds the socket for all messages: who has its number after one that slept gets
 // nothing of the rest. An error is reported only if it is the first message's. Nothing: the call is
-// libc's. move(stream, message) -> Io; is_last(message) once it has been moved.
+// libc's. move(use, stream, message) -> Io; is_last(message) once it has been moved.
 template <typename Move, typename IsLast>
 std::optional<int> move_each(int fd, int flags, std::span<mmsghdr> messages, Move move,
                              IsLast is_last) {
@@ -158,7 +165,7 @@ std::optional<int> move_each(int fd, int flags, std::span<mmsghdr> messages, Mov
   for (mmsghdr& m : messages) {
     if (done > 0 && socket_at(fd) != &*use) break;
     const auto moved = serve_stream(
-        use, fd, flags, [&](engine::Stream& stream) { return move(stream, m.msg_hdr); });
+        use, fd, flags, [&](engine::Stream& stream) { return move(use, stream, m.msg_hdr); });
     if (!moved && done == 0) return std::nullopt;
     if (!moved || *moved < 0) return done > 0 ? done : -1;
     m.msg_len = static_cast<unsigned>(*moved);
@@ -188,8 +195,8 @@ int chosen_recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timesp
   int wanted = flags & ~MSG_WAITFORONE;
   const auto done = move_each(
       fd, flags, {messages, count},
-      [&](engine::Stream& stream, msghdr& message) {
-        return receive_message(stream, fd, message, wanted);
+      [&](const SocketUse& use, engine::Stream& stream, msghdr& message) {
+        return receive_message(use, stream, fd, message, wanted);
       },
       // The kernel looks at the time between messages only.
       [&](const mmsghdr&) {
@@ -211,7 +218,7 @@ int chosen_sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
   leave_for_urgent_data(fd, flags);
   const auto done = move_each(
       fd, flags, {messages, std::min(count, unsigned{IOV_MAX})},
-      [=](engine::Stream& stream, const msghdr& message) {
+      [=](const SocketUse&, engine::Stream& stream, const msghdr& message) {
         return send_message(stream, fd, message, flags);
       },
       // What followed a message that was sent in part would leave a hole.

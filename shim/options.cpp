@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// getsockopt and setsockopt: our own level, the options whose meaning is in the stream, and those
-// that would break its framing. Everything else is true of the TCP socket and passes.
+// getsockopt and setsockopt: our own level, the options whose meaning is in the stream, those that
+// only the kernel can serve, and those that would break the framing. Everything else is true of the
+// TCP socket and passes. doc/options.md has them all.
 #include <errno.h>
 #include <limits.h>
 #include <netinet/in.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "ddpsock/ddpsock.h"
 #include "shim/calls.h"
@@ -19,16 +21,15 @@
 #include "shim/message_socket.h"
 #include "shim/real.h"
 #include "shim/stream_call.h"
+#include "shim/tcp_counts.h"
 
 namespace ddpsock::shim {
 namespace {
 
-// Would change, consume or add bytes below the framing, or report what counts them. Refused as by
-// a kernel that lacks them: programs then do without.
+// Would change, consume or add bytes below the framing. Refused as by a kernel that lacks them:
+// programs then do without.
 bool would_break_framing(int level, int name) {
-  if (level == SOL_SOCKET)
-    return name == SO_ATTACH_FILTER || name == SO_ATTACH_BPF || name == SO_ZEROCOPY ||
-           name == SO_PEEK_OFF;
+  if (level == SOL_SOCKET) return name == SO_ZEROCOPY;
   if (level != IPPROTO_TCP) return false;
   switch (name) {
     case TCP_ULP:
@@ -36,7 +37,6 @@ bool would_break_framing(int level, int name) {
     case TCP_REPAIR_QUEUE:
     case TCP_QUEUE_SEQ:
     case TCP_REPAIR_OPTIONS:
-    case TCP_INQ:
     case TCP_ZEROCOPY_RECEIVE:
       return true;
     default:
@@ -44,18 +44,51 @@ bool would_break_framing(int level, int name) {
   }
 }
 
-// Asks for what recvmsg() then tells of segments: only the kernel knows.
-bool tells_of_segments(int level, int name) {
-  return level == SOL_SOCKET &&
-         (name == SO_TIMESTAMP || name == SO_TIMESTAMPNS || name == SO_TIMESTAMPING ||
-          name == SO_TIMESTAMP_NEW || name == SO_TIMESTAMPNS_NEW || name == SO_TIMESTAMPING_NEW);
+// The program's value, if it has the size of one.
+std::optional<int> value_of(const void* value, socklen_t length) {
+  int number = 0;
+  if (value == nullptr || length < sizeof number) return std::nullopt;
+  memcpy(&number, value, sizeof number);
+  return number;
 }
 
-bool is_switched_on(const void* value, socklen_t length) {
-  int flags = 0;
-  if (value == nullptr || length < sizeof flags) return false;
-  memcpy(&flags, value, sizeof flags);
-  return flags != 0;
+// Tells of segments, or works on what the kernel has unread, in ways that programs do not do
+// without: what they are asked for on is plain TCP.
+bool needs_plain_tcp(int level, int name, const void* value, socklen_t length) {
+  if (level != SOL_SOCKET) return false;
+  switch (name) {
+    case SO_TIMESTAMP:
+    case SO_TIMESTAMPNS:
+    case SO_TIMESTAMPING:
+    case SO_TIMESTAMP_NEW:
+    case SO_TIMESTAMPNS_NEW:
+    case SO_TIMESTAMPING_NEW:
+      return value_of(value, length).value_or(0) != 0;
+    case SO_PEEK_OFF:
+      return value_of(value, length).value_or(-1) >= 0;
+    case SO_ATTACH_FILTER:
+    case SO_ATTACH_BPF:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Of a socket that has no connection yet, also what a connection would refuse: it is too late then.
+bool needs_plain_tcp_later(int level, int name, const void* value, socklen_t length) {
+  const bool is_of_kernel =
+      (level == SOL_SOCKET && name == SO_ZEROCOPY) || (level == IPPROTO_TCP && name == TCP_REPAIR);
+  return is_of_kernel && value_of(value, length).value_or(0) > 0;
+}
+
+bool sizes_send_buffer(int level, int name) {
+  return level == SOL_SOCKET &&
+         (name == SO_SNDBUF || name == SO_SNDBUFFORCE || name == SO_BUF_LOCK);
+}
+
+bool shapes_traffic(int level, int name) {
+  return (level == SOL_SOCKET && name == SO_MAX_PACING_RATE) ||
+         (level == IPPROTO_TCP && name == TCP_TX_DELAY);
 }
 
 bool is_stream(int fd) {
@@ -63,29 +96,22 @@ bool is_stream(int fd) {
   return use && (has_live_stream(use.phase()) || use.phase() == Phase::kMessage);
 }
 
-// Sees to it that the kernel's time stamps come. False: they would not.
-bool make_room_for_time_stamps(int fd) {
+// Sees to it that the kernel can do what the program is about to ask of it. False: it could not.
+bool make_room_for_kernel(int fd, bool may_leave) {
   Wish wish = Wish::kNone;
   bool is_known_listener = false;
   if (const SocketUse use(fd); use) {
     if (has_live_stream(use.phase()) || use.phase() == Phase::kMessage)
-      return leave_ddp_mode(fd, "time stamps");
+      return may_leave && leave_ddp_mode(fd, "an option that only the kernel serves");
     wish = use->wish.load(std::memory_order_relaxed);
     is_known_listener = use.phase() == Phase::kListening;
   }
   if ((wish == Wish::kNone && !is_policy_active()) || !is_tcp_socket(fd)) return true;
   const bool is_listener = is_known_listener || is_listening_tcp(fd);
   if (!is_listener && tcp_state(fd) != Tcp::kFailed) return true;
-  if (!permits_time_stamps(wish)) return false;
+  if (!permits_kernel_option(wish)) return false;
   if (is_known_listener) forget_listener(fd);
   return true;
-}
-
-int copy_out(int answer, void* value, socklen_t* length) {
-  const auto size = std::min<socklen_t>(*length, sizeof(answer));
-  memcpy(value, &answer, size);
-  *length = size;
-  return 0;
 }
 
 // The moment at which a program learns how a non-blocking connect() went.
@@ -115,6 +141,19 @@ void note_linger(int fd, const void* value, socklen_t length) {
         ->note_linger(wanted.l_onoff != 0 && wanted.l_linger == 0);
 }
 
+// What the kernel does to the bytes on their way, or how many it lets be on it, is so for those in
+// memory too: by the writer's rule, or by going on on the wire.
+void follow_kernel(int fd, int level, int name) {
+  const SocketUse use(fd);
+  if (!use || !has_live_stream(use.phase())) return;
+  engine::Stream& stream = *use->stream.load(std::memory_order_acquire);
+  if (shapes_traffic(level, name)) {
+    if (stream.is_behind(fd)) stream.leave_memory(fd);
+  } else {
+    stream.note_send_buffer();
+  }
+}
+
 int get_low_water(int fd, void* value, socklen_t* length) {
   const SocketUse use(fd);
   if (!use || !has_live_stream(use.phase()))
@@ -134,6 +173,14 @@ int set_low_water(int fd, const void* value, socklen_t length) {
   use->receive_low_water.store(bytes, std::memory_order_relaxed);
   use->stream.load(std::memory_order_acquire)->set_receive_low_water(bytes);
   return 0;
+}
+
+int get_tcp_info(int fd, void* value, socklen_t* length) {
+  const int result = real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, value, length);
+  const SocketUse use(fd);
+  if (result == 0 && use && use.phase() == Phase::kStream)
+    correct_tcp_info(*use->stream.load(std::memory_order_acquire), fd, value, *length);
+  return result;
 }
 
 bool is_kept_option(int level, int name) {
@@ -167,6 +214,8 @@ int own_getsockopt(int fd, int level, int name, void* value, socklen_t* length) 
   if (is_ours(fd) && value != nullptr && length != nullptr) {
     if (level == SOL_SOCKET && name == SO_ERROR) return get_error(fd, value, length);
     if (level == SOL_SOCKET && name == SO_RCVLOWAT) return get_low_water(fd, value, length);
+    if (level == IPPROTO_TCP && name == TCP_INQ) return get_tells_queue(fd, value, length);
+    if (level == IPPROTO_TCP && name == TCP_INFO) return get_tcp_info(fd, value, length);
     if (is_kept_option(level, name)) return get_kept_option(fd, name, value, length);
     if (level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE && is_stream(fd))
       return fail(ENOPROTOOPT);
@@ -176,15 +225,23 @@ int own_getsockopt(int fd, int level, int name, void* value, socklen_t* length) 
 
 int own_setsockopt(int fd, int level, int name, const void* value, socklen_t length) {
   if (level == SOL_DDP && !stands_aside()) return set_ddp_option(fd, name, value, length);
-  if (tells_of_segments(level, name) && is_switched_on(value, length) &&
-      !make_room_for_time_stamps(fd))
+  const bool may_leave = needs_plain_tcp(level, name, value, length);
+  if ((may_leave || needs_plain_tcp_later(level, name, value, length)) &&
+      !make_room_for_kernel(fd, may_leave))
     return fail(ENOPROTOOPT);
+  if (shapes_traffic(level, name)) note_shaped();
+  if (level == IPPROTO_TCP && name == TCP_INQ) return set_tells_queue(fd, value, length);
   if (is_ours(fd)) {
     if (level == SOL_SOCKET && name == SO_RCVLOWAT && value != nullptr)
       return set_low_water(fd, value, length);
     if (is_kept_option(level, name) && value != nullptr)
       return set_kept_option(fd, name, value, length);
     if (would_break_framing(level, name) && is_stream(fd)) return fail(ENOPROTOOPT);
+    if (shapes_traffic(level, name) || sizes_send_buffer(level, name)) {
+      const int result = real.setsockopt(fd, level, name, value, length);
+      if (result == 0) follow_kernel(fd, level, name);
+      return result;
+    }
     if (level == SOL_SOCKET && name == SO_LINGER) {
       const int result = real.setsockopt(fd, level, name, value, length);
       if (result == 0) note_linger(fd, value, length);

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "shim/policy.h"
 
+#include <errno.h>
 #include <limits.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/auxv.h>
 #include <unistd.h>
 
@@ -15,13 +18,14 @@
 #include "base/kernel_call.h"
 #include "shim/confinement.h"
 #include "shim/discovery.h"
+#include "shim/rings.h"
 #include "shim/rules.h"
 
 namespace ddpsock::shim {
 namespace {
 
 constexpr const char kOff[] = "the rules or the program say plain TCP";
-constexpr const char kTimeStamps[] = "the program asked for time stamps";
+constexpr const char kKernelOption[] = "the program set an option that only the kernel serves";
 constexpr const char kNotIp[] = "not an IP address";
 constexpr const char kProvedListener[] = "the listener on this host is in DDPMODE";
 // Handed back to after_connect, which knows a required connection by it.
@@ -97,7 +101,13 @@ const Policy& the_policy() {
 }
 
 __attribute__((constructor)) void read_policy_at_start() {
-  the_policy();
+  // Before a program can change what it was started with.
+  if (the_policy().is_active) may_use_sockets_by_rings();
+}
+
+// A program that says which sockets are to be streams knows what it does with them.
+bool is_by_rings(Wish wish) {
+  return wish == Wish::kNone && is_policy_active() && may_use_sockets_by_rings();
 }
 
 Decision decide(Role role, const Address& server, Wish wish) {
@@ -157,10 +167,10 @@ Verdict judge_unproved(int listener, Client client, const Decision& d) {
 
 // So that nobody else's connections cost a question: asked of the kernel only where somebody has
 // asked for them.
-constinit std::atomic<bool> is_any_stamped{false};
+constinit std::atomic<bool> is_kernel_asked{false};
 
-bool is_stamped_here(int fd) {
-  return is_any_stamped.load(std::memory_order_relaxed) && is_stamped(fd);
+bool has_kernel_option_here(int fd) {
+  return is_kernel_asked.load(std::memory_order_relaxed) && has_kernel_option(fd);
 }
 
 }  // namespace
@@ -195,23 +205,30 @@ bool may_choose_nothing() {
   return !the_policy().rules.can_require();
 }
 
-bool permits_time_stamps(Wish wish) {
+bool permits_kernel_option(Wish wish) {
   if (wish == Wish::kStream) return false;
   if (wish == Wish::kNone && is_policy_active() && the_policy().rules.can_require()) return false;
-  is_any_stamped.store(true, std::memory_order_relaxed);
+  is_kernel_asked.store(true, std::memory_order_relaxed);
   return true;
 }
 
-bool is_stamped(int fd) {
-  for (const int option : {SO_TIMESTAMP_OLD, SO_TIMESTAMPNS_OLD, SO_TIMESTAMPING_OLD,
-                           SO_TIMESTAMP_NEW, SO_TIMESTAMPNS_NEW, SO_TIMESTAMPING_NEW}) {
-    int value = 0;
+bool has_kernel_option(int fd) {
+  const base::KeepErrno keep;
+  const auto is_set = [fd](int level, int option, int unset) {
+    int value = unset;
     socklen_t length = sizeof value;
-    if (base::kernel_call(SYS_getsockopt, fd, SOL_SOCKET, option, &value, &length) == 0 &&
-        value != 0)
-      return true;
-  }
-  return false;
+    return base::kernel_call(SYS_getsockopt, fd, level, option, &value, &length) == 0 &&
+           value != unset;
+  };
+  // Asked without room for it, the kernel tells how long the filter is; one of eBPF it never shows.
+  socklen_t filter = 0;
+  const bool is_told =
+      base::kernel_call(SYS_getsockopt, fd, SOL_SOCKET, SO_GET_FILTER, nullptr, &filter) == 0;
+  if (is_told ? filter != 0 : errno == EACCES) return true;
+  for (const int option : {SO_TIMESTAMP_OLD, SO_TIMESTAMPNS_OLD, SO_TIMESTAMPING_OLD,
+                           SO_TIMESTAMP_NEW, SO_TIMESTAMPNS_NEW, SO_TIMESTAMPING_NEW, SO_ZEROCOPY})
+    if (is_set(SOL_SOCKET, option, 0)) return true;
+  return is_set(SOL_SOCKET, SO_PEEK_OFF, -1) || is_set(IPPROTO_TCP, TCP_REPAIR, 0);
 }
 
 Verdict before_connect(int fd, const sockaddr* to, socklen_t length, Wish wish) {
@@ -219,9 +236,12 @@ Verdict before_connect(int fd, const sockaddr* to, socklen_t length, Wish wish) 
   if (!server) return plain(kNotIp);
   const Decision d = decide(Role::kClient, *server, wish);
   const bool is_off = d.action == Action::kOff;
-  if (is_off || is_stamped_here(fd)) {
+  const bool is_by_ring = !is_off && is_by_rings(wish);
+  if (is_off || is_by_ring || has_kernel_option_here(fd)) {
     forget_client(fd);
-    return plain(is_off ? kOff : kTimeStamps);
+    Verdict verdict = plain(is_off ? kOff : is_by_ring ? kRings : kKernelOption);
+    verdict.is_required = is_by_ring && d.action == Action::kRequire;
+    return verdict;
   }
   const Listening listening = find_listening(fd, *server, Talk::kStream);
   return d.action == Action::kRequire ? require(fd, *server, listening, d.wants_crc)
@@ -240,16 +260,23 @@ Verdict after_connect(int fd, const Verdict& before) {
   return plain(kNotHere);
 }
 
+const char* why_not_to_listen(int fd, Wish wish) {
+  if (!is_by_rings(wish)) return nullptr;
+  const auto bound = local_address(fd);
+  return bound && decide(Role::kServer, *bound, wish).action == Action::kRequire ? kRings : nullptr;
+}
+
 bool register_listener(int fd, Wish wish, Opened opened) {
   const auto bound = local_address(fd);
   if (!bound || bound->port == 0) return false;
+  if (is_by_rings(wish)) return true;
   const bool is_off = wish == Wish::kNone
                           ? !the_policy().is_active || the_policy().rules.is_off_for_some(*bound)
                           : wish == Wish::kOff;
   if (is_off) return true;
   // Also by whoever has handed it on.
-  if (wish == Wish::kNone && !the_policy().rules.can_require() && is_stamped(fd)) {
-    is_any_stamped.store(true, std::memory_order_relaxed);
+  if (wish == Wish::kNone && !the_policy().rules.can_require() && has_kernel_option(fd)) {
+    is_kernel_asked.store(true, std::memory_order_relaxed);
     return true;
   }
   const bool wants_crc = decide(Role::kServer, *bound, wish).wants_crc;
@@ -289,7 +316,10 @@ Verdict after_accept(int listener, int fd, Wish wish) {
   if (!local) return plain(kNotIp);
   const Decision d = decide(Role::kServer, *local, wish);
   const bool is_off = d.action == Action::kOff;
-  const char* why_plain = is_off ? kOff : is_stamped_here(fd) ? kTimeStamps : nullptr;
+  const char* why_plain = is_off                       ? kOff
+                          : is_by_rings(wish)          ? kRings
+                          : has_kernel_option_here(fd) ? kKernelOption
+                                                       : nullptr;
   // Clients were told of a published listener that it is in DDPMODE, whatever is wished now.
   if (why_plain != nullptr && !is_listener_published(listener)) return plain(why_plain);
   const Client client = find_client(fd);

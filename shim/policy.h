@@ -54,15 +54,17 @@ void choose_nothing();
 // No rule requires DDPMODE of a connection.
 bool may_choose_nothing();
 
-// The program is about to ask for time stamps on a TCP socket that is not connected and has `wish`.
-// Only the kernel gives them: what it connects to or accepts is plain from then on, while they are
-// asked for. False: it may have to be in DDPMODE, and the option is to be refused.
-bool permits_time_stamps(Wish wish);
-// Are they asked for on `fd`, or were they on the listener that it was accepted from?
-bool is_stamped(int fd);
+// The program is about to set an option that only the kernel can serve (time stamps, a filter, an
+// offset of peeks, zero copy, repair) on a TCP socket that is not connected and has `wish`: what it
+// connects to or accepts is plain from then on, while the option is set. False: it may have to be
+// in DDPMODE, and the option is to be refused.
+bool permits_kernel_option(Wish wish);
+// Is one set on `fd`, or was it on the listener that it was accepted from?
+bool has_kernel_option(int fd);
 
 // Before connect(2) on `fd`, a TCP socket that is neither connecting nor connected. If the verdict
 // is DDPMODE on this host, the registry says so already. Each attempt to connect must ask anew.
+// Plain and required: the attempt must fail.
 Verdict before_connect(int fd, const sockaddr* to, socklen_t length, Wish wish);
 
 // The attempt has failed, or is not made: what was said of it is taken back. REQUIRES: not
@@ -80,6 +82,9 @@ Verdict after_connect(int fd, const Verdict& before);
 // service manager? Of the latter it is not known who was told what, so first bytes decide about
 // clients that have said nothing.
 enum class Opened : uint8_t { kHere, kElsewhere };
+
+// Before listen(2): static text why it must fail; null if it may succeed.
+const char* why_not_to_listen(int fd, Wish wish);
 
 // Registers the listener if every connection to it may be in DDPMODE. (A rule that is off for one
 // of a wildcard's addresses keeps the listener out: a client could not know.) Before listen(2), so

@@ -6,8 +6,8 @@
 // twice, and from the first moment on.
 //
 // Not served: fork, vfork, clone and clone3 (a child is known by its generation, base/process.h);
-// io_uring_setup, enter and register. A number to be served is added to a list
-// below and to the switch of its kind.
+// io_uring_enter and register; who makes a ring gets plain connections (rings.h). A number to be
+// served is added to a list below and to the switch of its kind.
 #include <fcntl.h>
 #include <linux/seccomp.h>
 #include <signal.h>
@@ -21,7 +21,10 @@
 #include "base/kernel_call.h"
 #include "shim/calls.h"
 #include "shim/fd_table.h"
+#include "shim/libc_edge.h"
+#include "shim/listeners.h"
 #include "shim/readiness.h"
+#include "shim/rings.h"
 #include "shim/seccomp.h"
 
 namespace ddpsock::shim {
@@ -38,11 +41,13 @@ constexpr long kPollers[] = {
     SYS_epoll_ctl, SYS_epoll_wait, SYS_epoll_pwait, SYS_epoll_pwait2,
 };
 constexpr long kOthers[] = {
-    SYS_socket,     SYS_socketpair, SYS_listen,   SYS_accept,       SYS_accept4,       SYS_connect,
-    SYS_recvmsg,    SYS_recvmmsg,   SYS_sendmsg,  SYS_sendmmsg,     SYS_splice,        SYS_dup,
-    SYS_dup2,       SYS_dup3,       SYS_fcntl,    SYS_close_range,  SYS_execve,        SYS_execveat,
-    SYS_getsockopt, SYS_setsockopt, SYS_mlockall, SYS_epoll_create, SYS_epoll_create1, SYS_prctl,
-    SYS_seccomp,    SYS_exit_group,
+    SYS_socket,   SYS_socketpair,   SYS_listen,         SYS_accept,
+    SYS_accept4,  SYS_connect,      SYS_recvmsg,        SYS_recvmmsg,
+    SYS_sendmsg,  SYS_sendmmsg,     SYS_splice,         SYS_dup,
+    SYS_dup2,     SYS_dup3,         SYS_fcntl,          SYS_close_range,
+    SYS_execve,   SYS_execveat,     SYS_getsockopt,     SYS_setsockopt,
+    SYS_mlockall, SYS_epoll_create, SYS_epoll_create1,  SYS_prctl,
+    SYS_seccomp,  SYS_exit_group,   SYS_io_uring_setup,
 };
 // Give a descriptor whose number may have been that of a socket which was closed unseen.
 constexpr long kCreators[] = {
@@ -124,6 +129,7 @@ namespace {
 struct RawCall {
   long number;
   long a, b, c, d, e, f;
+  const void* caller = nullptr;
 
   long instruction() const { return base::kernel_call(number, a, b, c, d, e, f); }
 };
@@ -249,6 +255,20 @@ long poller(const RawCall& r) {
   return r.instruction();
 }
 
+// A program that must be in DDPMODE has to do without: those that can use sockets otherwise do.
+long set_up_ring(const RawCall& r) {
+  const bool is_for_sockets = is_policy_active() && is_ring_for_sockets(r.caller);
+  if (is_for_sockets && !may_choose_nothing()) return fail(EPERM);
+  const long ring = r.instruction();
+  if (ring < 0) return ring;
+  drop_stale_fd(number_of(ring));
+  if (is_for_sockets) {
+    note_ring(Maker::kSuchCode);
+    give_way_to_rings();
+  }
+  return ring;
+}
+
 long on_descriptor(const RawCall& r) {
   const int fd = number_of(r.a);
   switch (r.number) {
@@ -275,6 +295,8 @@ long on_descriptor(const RawCall& r) {
     case SYS_execveat:
       return own_execveat(fd, pointer<char>(r.b), pointer<char* const>(r.c),
                           pointer<char* const>(r.d), number_of(r.e));
+    case SYS_io_uring_setup:
+      return set_up_ring(r);
     case SYS_mlockall:
       return own_mlockall(fd);
     case SYS_exit_group:
@@ -345,7 +367,7 @@ long create(const RawCall& r) {
 }  // namespace
 
 long ddpsock_raw_call(long number, long a, long b, long c, long d, long e, long f) {
-  const RawCall r{number, a, b, c, d, e, f};
+  const RawCall r{number, a, b, c, d, e, f, __builtin_return_address(0)};
   const CallKind kind = ddpsock_kinds_of_calls[static_cast<size_t>(number)];
   if (kind == kCreator) return create(r);
   if (kind == kOnSocket ? !is_ours(number_of(a)) : kind == kPoller && !is_any_ours())

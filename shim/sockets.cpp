@@ -106,6 +106,11 @@ int connect_by_policy(int fd, const sockaddr* to, socklen_t length, Wish wish) {
   if (has_fastopen_connect(fd))
     return connect_plain(fd, to, length, "TCP_FASTOPEN_CONNECT carries data before a verdict");
   const Verdict verdict = before_connect(fd, to, length, wish);
+  if (verdict.mode == Mode::kPlain && verdict.is_required) {
+    set_hint(fd, Origin::kUnknown, verdict.reason);
+    log_connection("connect", fd, "refused", "", verdict.reason);
+    return fail(EPROTO);
+  }
   if (verdict.mode != Mode::kProved && verdict.mode != Mode::kRequired)
     return connect_plain(fd, to, length, verdict.reason);
   const bool has_room =
@@ -276,6 +281,12 @@ int own_socketpair(int domain, int type, int protocol, int* pair) {
 int own_listen(int fd, int backlog) {
   if (!is_ours(fd) && !may_choose()) return real.listen(fd, backlog);
   const int saved_errno = errno;
+  look_for_rings();
+  if (const char* why = is_tcp_socket(fd) ? why_not_to_listen(fd, Wish::kNone) : nullptr;
+      why != nullptr && !is_ours(fd)) {
+    log_connection("listen", fd, "refused", "", why);
+    return fail(EPROTO);
+  }
   const Listening begun = begin_listening(fd);
   errno = saved_errno;
   const int result = real.listen(fd, backlog);

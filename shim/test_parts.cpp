@@ -10,6 +10,7 @@
 #include "engine/stream.h"
 #include "shim/message_proof.h"
 #include "shim/real.h"
+#include "shim/rings.h"
 
 namespace ddpsock::shim::test {
 
@@ -125,6 +126,7 @@ class InvertingStream final : public ddpsock::engine::Stream {
             .fpdus_sent = 0,
             .fpdus_received = 0,
             .crcs_checked = 0,
+            .is_drained = false,
             .engine = "user",
             .memory = "",
             .failure = nullptr};
@@ -191,10 +193,10 @@ bool may_choose_nothing() {
 bool is_policy_active() {
   return test::policy.is_active;
 }
-bool permits_time_stamps(Wish wish) {
+bool permits_kernel_option(Wish wish) {
   return wish != Wish::kStream;
 }
-bool is_stamped(int) {
+bool has_kernel_option(int) {
   return false;
 }
 Verdict before_connect(int, const sockaddr*, socklen_t, Wish wish) {
@@ -205,6 +207,16 @@ Verdict before_connect(int, const sockaddr*, socklen_t, Wish wish) {
 void give_up_connecting(int) {}
 Verdict after_connect(int, const Verdict&) {
   return {.mode = test::policy.established, .reason = "as the test says after all"};
+}
+const char* why_not_to_listen(int, Wish) {
+  return nullptr;
+}
+bool is_ring_for_sockets(const void*) {
+  return false;
+}
+void note_ring(Maker) {}
+bool may_use_sockets_by_rings() {
+  return false;
 }
 bool register_listener(int fd, Wish, Opened) {
   int is_visible = 0;

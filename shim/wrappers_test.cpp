@@ -802,7 +802,7 @@ TEST_F(Wrappers, AMessageSentInPartIsTheLast) {
 TEST_F(Wrappers, OptionsThatWouldBreakFramingAreRefused) {
   connect_pair();
   const int one = 1;
-  for (int name : {TCP_REPAIR, TCP_INQ}) {
+  for (int name : {TCP_REPAIR, TCP_REPAIR_QUEUE}) {
     EXPECT_EQ(setsockopt(client, IPPROTO_TCP, name, &one, sizeof(one)), -1);
     EXPECT_EQ(errno, ENOPROTOOPT);
   }

@@ -109,7 +109,7 @@ class MemoryTest : public testing::Test {
     return status;
   }
 
-  TcpPair tcp{20'000, 20'000};
+  TcpPair tcp{20'000, 20'000, TcpPair::Sizes::kHosts};
   MemoryEnd a{tcp.client, Role::kInitiator};
   MemoryEnd b{tcp.server, Role::kResponder};
 };
@@ -149,7 +149,7 @@ TEST_F(MemoryTest, BothEndsSendAMegabyteBeforeTheyReceive) {
 }
 
 TEST(MemoryStart, TheReplyIsNotTakenForABell) {
-  TcpPair tcp{20'000, 20'000};
+  TcpPair tcp{20'000, 20'000, TcpPair::Sizes::kHosts};
   MemoryEnd a{tcp.client, Role::kInitiator}, b{tcp.server, Role::kResponder};
   ASSERT_EQ(a.send(pattern(1)).count, 1);
   ASSERT_EQ(b.recv(1), pattern(1));
@@ -574,7 +574,7 @@ TEST_F(MemoryTest, WhatARelativeWasKilledInIsLeft) {
 }
 
 TEST(MemoryStart, LeavingWhileAnotherThreadIsAboutToSendLosesNothing) {
-  TcpPair tcp{20'000, 20'000};
+  TcpPair tcp{20'000, 20'000, TcpPair::Sizes::kHosts};
   MemoryEnd a{tcp.client, Role::kInitiator}, b{tcp.server, Role::kResponder};
   ASSERT_EQ(a.send(pattern(1)).count, 1);
   ASSERT_EQ(b.recv(1), pattern(1));
@@ -668,7 +668,7 @@ TEST(MemoryStart, NotWantedByOneEnd) {
 }
 
 TEST(MemoryStart, AnOfferInVainIsWithdrawnOnceNobodySends) {
-  TcpPair tcp{20'000, 20'000};
+  TcpPair tcp{20'000, 20'000, TcpPair::Sizes::kHosts};
   MemoryEnd a(tcp.client, Role::kInitiator);
   End b(tcp.server, Role::kResponder);
   const Buffer m = pattern(5'000'000);

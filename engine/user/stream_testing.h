@@ -31,8 +31,10 @@ inline Buffer pattern(size_t n, uint32_t seed = 1) {
 }
 
 struct TcpPair {
+  // Whose choice the sizes of buffers are: a stream in memory keeps to the program's.
+  enum class Sizes : uint8_t { kPrograms, kHosts };
   int client = -1, server = -1;
-  explicit TcpPair(int sndbuf = 0, int rcvbuf = 0) {
+  explicit TcpPair(int sndbuf = 0, int rcvbuf = 0, Sizes sizes = Sizes::kPrograms) {
     const int l = ::socket(AF_INET, SOCK_STREAM, 0);
     if (rcvbuf != 0) setsockopt(l, SOL_SOCKET, SO_RCVBUF, &rcvbuf, sizeof rcvbuf);
     sockaddr_in a{};
@@ -45,6 +47,10 @@ struct TcpPair {
     client = ::socket(AF_INET, SOCK_STREAM, 0);
     if (sndbuf != 0) setsockopt(client, SOL_SOCKET, SO_SNDBUF, &sndbuf, sizeof sndbuf);
     if (rcvbuf != 0) setsockopt(client, SOL_SOCKET, SO_RCVBUF, &rcvbuf, sizeof rcvbuf);
+    constexpr int kBufLock = 72;  // SO_BUF_LOCK
+    constexpr int kIsReceiveBufferSet = 2;
+    if (sizes == Sizes::kHosts)
+      setsockopt(client, SOL_SOCKET, kBufLock, &kIsReceiveBufferSet, sizeof kIsReceiveBufferSet);
     EXPECT_EQ(::connect(client, reinterpret_cast<sockaddr*>(&a), sizeof a), 0);
     server = ::accept(l, nullptr, nullptr);
     ::close(l);

@@ -34,6 +34,7 @@ StreamStatus UserStream::status() const {
       .fpdus_sent = c_.r.sent.fpdus.value(),
       .fpdus_received = c_.r.received.fpdus.value(),
       .crcs_checked = c_.r.received.crcs_checked.value(),
+      .is_drained = c_.r.is_one_sided.load(std::memory_order_relaxed),
       .engine = memory == MemoryState::kJoined ? "shm" : "user",
       .memory = memory_text(memory),
       .failure = c_.r.has_failure.load(std::memory_order_acquire) ? c_.r.failure.data() : nullptr};

@@ -22,7 +22,8 @@ namespace {
 
 // As the kernel names a memfd, in links and maps.
 const std::string kArenaLink = std::string("/memfd:") + engine::kArenaName + " (deleted)";
-constexpr std::string_view kLibrary = "/libddpsock.so";
+constexpr std::string_view kRingLink = "anon_inode:[io_uring]";
+constexpr std::string_view kLibrary = "/libddpsock.so", kRingLibrary = "/liburing.so";
 // Of a text of /proc; maps grow with each connection in shared memory.
 constexpr size_t kMostText = 64 << 20;
 
@@ -57,11 +58,14 @@ FileId id_of(int fd) {
 }
 
 // The link's name is looked at first: opening is not harmless for every kind of file.
-base::UniqueFd open_arena(DIR* descriptors) {
+base::UniqueFd open_arena(DIR* descriptors, bool& has_ring) {
   char link[64];
   while (const dirent* entry = readdir(descriptors)) {
     const ssize_t n = readlinkat(dirfd(descriptors), entry->d_name, link, sizeof link);
-    if (n < 0 || std::string_view(link, static_cast<size_t>(n)) != kArenaLink) continue;
+    if (n < 0) continue;
+    const std::string_view target(link, static_cast<size_t>(n));
+    has_ring |= target == kRingLink;
+    if (target != kArenaLink) continue;
     base::UniqueFd fd(
         openat(dirfd(descriptors), entry->d_name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     if (fd.is_valid()) return fd;
@@ -80,13 +84,14 @@ Found examine(int folder, int pid, Process& process) {
   process.program = status.program;
   const Folder descriptors = open_folder(openat(folder, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (descriptors == nullptr) return errno == EACCES ? Found::kHidden : Found::kNo;
-  process.arena_fd = open_arena(descriptors.get());
+  process.arena_fd = open_arena(descriptors.get(), process.has_ring);
   if (process.arena_fd.is_valid()) {
     process.arena = id_of(process.arena_fd.get());
     return Found::kYes;
   }
   // Not before: this holds the process up for a moment if it has many mappings.
   const Maps maps = parse_maps(read_text(folder, "maps"));
+  process.has_ring |= maps.has_ring_library;
   process.arena = maps.arena;
   process.is_mapped = process.has_arena();
   return maps.has_library || process.is_mapped ? Found::kYes : Found::kNo;
@@ -123,6 +128,7 @@ Maps parse_maps(const std::string& text) {
     const std::string line = text.substr(at, end - at);
     at = end + 1;
     if (line.find(kLibrary) != line.npos) maps.has_library = true;
+    if (line.find(kRingLibrary) != line.npos) maps.has_ring_library = true;
     if (!line.ends_with(kArenaLink)) continue;
     unsigned device_major = 0, device_minor = 0;
     unsigned long inode = 0;

@@ -29,6 +29,7 @@ struct Process {
   FileId arena;
   base::UniqueFd arena_fd;
   bool is_mapped = false;  // surely
+  bool has_ring = false;   // an io_uring, or the library for them
   bool has_arena() const { return arena != FileId{}; }
 };
 
@@ -51,6 +52,7 @@ bool parse_status(const std::string& text, Status& status);
 // What /proc/PID/maps says, in `text`: is the library there, and an arena?
 struct Maps {
   bool has_library = false;
+  bool has_ring_library = false;
   FileId arena;
 };
 Maps parse_maps(const std::string& text);

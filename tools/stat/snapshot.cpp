@@ -14,6 +14,8 @@
 namespace ddpsock::stat {
 namespace {
 
+constexpr char kRings[] = "it has io_uring, by which its sockets are taken to be used";
+
 using Secret = std::array<uint8_t, 16>;
 
 const char* obstacle_for(int error) {
@@ -85,6 +87,8 @@ Members add_processes(const Scan& scan, const std::vector<ArenaContents>& arenas
     row.pid = p.pid;
     row.program = p.program;
     row.obstacle = obstacle;
+    // Nothing tells of a process that never had a stream; this is why it has none.
+    if (!p.has_arena() && p.has_ring) row.plain_reason = kRings;
   }
   return members;
 }

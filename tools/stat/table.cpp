@@ -222,6 +222,7 @@ std::vector<std::string> remarks(const Snapshot& s) {
       text = p.obstacle;
     } else if (p.connections == 0) {
       text = "no connection in DDPMODE";
+      if (p.plain == 0 && !p.plain_reason.empty()) text += ": " + p.plain_reason;
     }
     if (p.plain > 0)
       text += fmt::format("{}{} plain so far, the last: {}", text.empty() ? "" : "; ", p.plain,
