@@ -37,7 +37,7 @@ uint32_t* futex_of(std::atomic<uint64_t>& state) {
 
 }  // namespace
 
-constinit std::atomic<uint64_t> Standstill::state_{0};
+alignas(64) constinit std::atomic<uint64_t> Standstill::state_{0};
 
 void Standstill::begin() {
   ++own_standstills;
