@@ -12,17 +12,19 @@
 namespace ddpsock::shim {
 
 struct SpawnAction {
+  struct Dup2 {
+    int fd, target;
+  };
+  struct Open {
+    int fd;
+    char* path;
+    int flags;
+    mode_t mode;
+  };
   enum : int { kClose, kDup2 } kind;
   union {
-    struct {
-      int fd, target;
-    } dup2;
-    struct {
-      int fd;
-      char* path;
-      int flags;
-      mode_t mode;
-    } open;
+    Dup2 dup2;
+    Open open;
   };
 };
 static_assert(sizeof(SpawnAction) == 32 && sizeof(posix_spawn_file_actions_t) == 80);
