@@ -223,8 +223,6 @@ class Stream {
   // The same where pollers report an error, or the end of both directions: which of POLLERR and
   // POLLHUP are not so. REQUIRES: the kernel has just said so.
   virtual short untrue_at_end() const { return 0; }
-  // The program has set SO_SNDBUF: how much may be under way is to be asked again.
-  virtual void note_send_buffer() {}
   // The program has set SO_LINGER: its close shall be a reset, or not.
   virtual void note_linger(bool /*is_resetting*/) {}
 

@@ -81,11 +81,6 @@ bool needs_plain_tcp_later(int level, int name, const void* value, socklen_t len
   return is_of_kernel && value_of(value, length).value_or(0) > 0;
 }
 
-bool sizes_send_buffer(int level, int name) {
-  return level == SOL_SOCKET &&
-         (name == SO_SNDBUF || name == SO_SNDBUFFORCE || name == SO_BUF_LOCK);
-}
-
 bool shapes_traffic(int level, int name) {
   return (level == SOL_SOCKET && name == SO_MAX_PACING_RATE) ||
          (level == IPPROTO_TCP && name == TCP_TX_DELAY);
@@ -141,17 +136,13 @@ void note_linger(int fd, const void* value, socklen_t length) {
         ->note_linger(wanted.l_onoff != 0 && wanted.l_linger == 0);
 }
 
-// What the kernel does to the bytes on their way, or how many it lets be on it, is so for those in
-// memory too: by the writer's rule, or by going on on the wire.
-void follow_kernel(int fd, int level, int name) {
+// What the kernel does to the bytes on their way is so for those in memory too: they go on on the
+// wire.
+void follow_kernel(int fd) {
   const SocketUse use(fd);
   if (!use || !has_live_stream(use.phase())) return;
   engine::Stream& stream = *use->stream.load(std::memory_order_acquire);
-  if (shapes_traffic(level, name)) {
-    if (stream.is_behind(fd)) stream.leave_memory(fd);
-  } else {
-    stream.note_send_buffer();
-  }
+  if (stream.is_behind(fd)) stream.leave_memory(fd);
 }
 
 int get_low_water(int fd, void* value, socklen_t* length) {
@@ -237,9 +228,9 @@ int own_setsockopt(int fd, int level, int name, const void* value, socklen_t len
     if (is_kept_option(level, name) && value != nullptr)
       return set_kept_option(fd, name, value, length);
     if (would_break_framing(level, name) && is_stream(fd)) return fail(ENOPROTOOPT);
-    if (shapes_traffic(level, name) || sizes_send_buffer(level, name)) {
+    if (shapes_traffic(level, name)) {
       const int result = real.setsockopt(fd, level, name, value, length);
-      if (result == 0) follow_kernel(fd, level, name);
+      if (result == 0) follow_kernel(fd);
       return result;
     }
     if (level == SOL_SOCKET && name == SO_LINGER) {

@@ -105,7 +105,6 @@ struct LaneTx {
   uint64_t base = 0, ring_from = kNowhere, spill_from = kNowhere;
   uint64_t spill_until = 0;  // the position up to which the large ring is lent, and has memory
   uint32_t provided = 0;     // bytes of the small ring that surely have memory
-  uint32_t most = 0;         // that may lie unread, if not 0: less than there is room for
   bool must_ring = false;    // with the next publication
   bool is_poor = false;      // no memory for the rings, when last asked for
 };
@@ -126,11 +125,6 @@ class LaneWriter {
 
   // Contiguous room, at most `most`; size 0: full, or there is no memory behind it.
   Room room(size_t most) {
-    if (s_.most != 0) [[unlikely]] {
-      look_at_head();
-      most = std::min(most, allowed());
-      if (most == 0) return {nullptr, 0};
-    }
     if (!is_in_ring() && used_of_page() + most <= kSmallSize) return room_in_page(most);
     if (s_.head != s_.tail) look_at_head();
     if (s_.head == s_.tail) rewind();
@@ -147,7 +141,7 @@ class LaneWriter {
   // There is no room, and its reader is not reading: lends a piece of the large ring, into which
   // all goes until all is read. False: none is left.
   bool spill() {
-    if (s_.is_poor || allowed() == 0) return false;
+    if (s_.is_poor) return false;
     const uint64_t from = is_spilling() ? s_.spill_from : s_.tail;
     const size_t offset = static_cast<size_t>(s_.tail - from) & (kSpillSize - 1);
     const size_t size =
@@ -204,8 +198,7 @@ class LaneWriter {
 
   // The writer is about to sleep until the reader makes room. False: there is some by now.
   bool want_room() {
-    uint32_t left = is_spilling() ? 0 : kRingSize / 2;
-    if (s_.most != 0) left = std::min(left, s_.most / 2);
+    const uint32_t left = is_spilling() ? 0 : kRingSize / 2;
     lane_.bell.room_wanted.store(left + 1, std::memory_order_seq_cst);
     look_at_head(std::memory_order_seq_cst);
     return !has_room();
@@ -217,10 +210,9 @@ class LaneWriter {
   // What can be written before the reader makes room, the large ring included, if there is memory.
   size_t left() {
     look_at_head(std::memory_order_seq_cst);
-    if (s_.head == s_.tail) return std::min(kMostBytes, allowed());
+    if (s_.head == s_.tail) return kMostBytes;
     if (s_.is_poor) return 0;
-    const size_t room = is_spilling() ? kMostSpilt - lying_from(s_.spill_from) : kMostSpilt;
-    return std::min(room, allowed());
+    return is_spilling() ? kMostSpilt - lying_from(s_.spill_from) : kMostSpilt;
   }
   std::atomic<uint32_t>& room_futex() { return lane_.bell.room_wanted; }
   void want_no_room() { lane_.bell.room_wanted.store(0, std::memory_order_relaxed); }
@@ -235,15 +227,9 @@ class LaneWriter {
   size_t lying_from(uint64_t from) const {
     return static_cast<size_t>(s_.tail - std::max(s_.head, from));
   }
-  // What may be published now, for all that `most` says.
-  size_t allowed() const {
-    if (s_.most == 0) return kMostBytes;
-    const auto lying = static_cast<size_t>(s_.tail - s_.head);
-    return lying < s_.most ? s_.most - lying : 0;
-  }
   bool has_room() const {
     if (s_.head == s_.tail) return true;
-    if (s_.is_poor || allowed() == 0) return false;
+    if (s_.is_poor) return false;
     if (is_spilling()) return s_.tail < s_.spill_until;
     return !is_in_ring() || lying_from(s_.ring_from) < kRingSize;
   }

@@ -54,25 +54,7 @@ constexpr int kMostPiecesOfFiller = 1024;
 constexpr size_t kMostSlices = 64;
 // So much must be free before pollers call a blocking socket writable: a quarter, TCP wants a
 // third.
-constexpr size_t promised_of(uint32_t limit) {
-  return limit != 0 ? limit / 4 : shm::kMostSpilt / 4;
-}
-// What a peer's socket takes by default, whatever the sender's buffer.
-constexpr uint32_t kPeersBuffer = 128 * 1024;
-
-// Of a program that has said how much it wants under way. 0: it has not, or more than there is.
-uint32_t send_limit_of(int fd) {
-  constexpr int kBufLock = 72;  // SO_BUF_LOCK, and of what it says: SO_SNDBUF was set
-  constexpr int kSendBufferIsSet = 1;
-  int locks = 0, size = 0;
-  socklen_t length = sizeof locks;
-  if (base::sys.getsockopt(fd, SOL_SOCKET, kBufLock, &locks, &length) != 0 ||
-      (locks & kSendBufferIsSet) == 0 ||
-      base::sys.getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, &length) != 0)
-    return 0;
-  const auto limit = static_cast<uint32_t>(size) + kPeersBuffer;
-  return limit < shm::kMostBytes ? limit : 0;
-}
+constexpr size_t kRoomOfAPromise = shm::kMostSpilt / 4;
 
 }  // namespace
 
@@ -83,9 +65,7 @@ static Io send_on_wire(Connection& c, int fd, IoCursor& rest, int flags);
 class MemorySender {
  public:
   MemorySender(Connection& c, int fd, IoCursor& from, int flags)
-      : c_(c), m_(c.r.memory), lane_(c), fd_(c, fd), from_(from), flags_(flags) {
-    obey_limit();
-  }
+      : c_(c), m_(c.r.memory), lane_(c), fd_(c, fd), from_(from), flags_(flags) {}
 
   // False: the lane is closed, and what is left in `from` has another way or none.
   bool run() {
@@ -100,10 +80,8 @@ class MemorySender {
   }
   // Is there so much room? If not, the kernel says so too.
   bool has_promised_room() {
-    learn_limit();
-    const size_t wanted = promised_of(m_.tx.most);
-    return lane_->left() >= wanted || lane_->is_closed() || fill_wire(wanted) || is_closed_ ||
-           is_ready_now(fd_, POLLOUT);
+    return lane_->left() >= kRoomOfAPromise || lane_->is_closed() || fill_wire(kRoomOfAPromise) ||
+           is_closed_ || is_ready_now(fd_, POLLOUT);
   }
   size_t sent() const { return sent_; }
   int error() const { return error_; }
@@ -113,19 +91,6 @@ class MemorySender {
   bool may_wait() {
     if (!may_wait_) may_wait_ = (flags_ & MSG_DONTWAIT) == 0 && !is_nonblocking(fd_);
     return *may_wait_;
-  }
-
-  // Not before much lies unread: most connections never have that.
-  void learn_limit() {
-    if (m_.send_limit.load(std::memory_order_relaxed) != Memory::kUnasked) [[likely]]
-      return;
-    const base::KeepErrno keep;
-    m_.send_limit.store(send_limit_of(fd_), std::memory_order_relaxed);
-    obey_limit();
-  }
-  void obey_limit() {
-    const uint32_t limit = m_.send_limit.load(std::memory_order_relaxed);
-    m_.tx.most = limit == Memory::kUnasked ? 0 : limit;
   }
 
   // False: no room, or an end.
@@ -220,7 +185,6 @@ class MemorySender {
   }
 
   bool wait_for_room() {
-    learn_limit();
     base::Spin& spin = base::Spin::mine();
     const uint32_t cpu = lane_->peer_cpu();
     if (spin.is_worth(cpu, cpu) && spin.until([&] { return !lane_->is_full(); })) return true;
@@ -370,9 +334,7 @@ static bool has_promised_room(const Connection& c) {
   const shm::Lane& out = segment->lane_from(c.r.memory.end);
   const uint64_t tail = out.writer.tail.load(std::memory_order_acquire) & ~shm::kClosedBit;
   const uint64_t queued = tail - out.reader.head.load(std::memory_order_acquire);
-  const uint32_t limit = c.r.memory.send_limit.load(std::memory_order_relaxed);
-  const bool is_limited = limit != 0 && limit != Memory::kUnasked;
-  return queued + promised_of(is_limited ? limit : 0) <= (is_limited ? limit : shm::kMostBytes);
+  return queued + kRoomOfAPromise <= shm::kMostBytes;
 }
 
 bool is_send_ready(Connection& c, int fd) {

@@ -53,9 +53,6 @@ class UserStream final : public Stream {
   PlainReturn return_to_plain(int fd) override { return engine::return_to_plain(c_, fd); }
   int judge_error(int error) override { return engine::judge_error(c_, error); }
   short untrue_at_end() const override { return engine::untrue_at_end(c_); }
-  void note_send_buffer() override {
-    c_.r.memory.send_limit.store(Memory::kUnasked, std::memory_order_relaxed);
-  }
   void note_linger(bool is_resetting) override { engine::note_linger(c_, is_resetting); }
   bool set_kept_option(int name, int value) override {
     return engine::set_kept_option(c_, name, value);

@@ -273,51 +273,6 @@ TEST_F(Surface, TcpInfoKnowsThatDataFlow) {
   EXPECT_LT(info_of(server_).tcpi_last_data_recv, 250u);
 }
 
-// So much a sender gets rid of, whose peer does not read.
-size_t accepted_of(int client) {
-  make_nonblocking(client);
-  return fill_until_refused(client, 5, 4'000);
-}
-
-TEST_F(Surface, ASmallSendBufferIsSmall) {
-  for (const bool is_late : {false, true}) {
-    const Listener listener = listen_loopback();
-    const Fd client = make_client_socket();
-    if (!is_late) set_option(client.get(), SOL_SOCKET, SO_SNDBUF, 8'000);
-    EXPECT_EQ(connect_to(client.get(), listener.address), 0);
-    const Fd server = accept_one(listener.fd.get());
-    for (int i = 0; i < 3; ++i) expect_alive(client.get(), server.get());
-    if (is_late) set_option(client.get(), SOL_SOCKET, SO_SNDBUF, 8'000);
-    EXPECT_EQ(get_option(client.get(), SOL_SOCKET, SO_SNDBUF), 16'000);
-    const size_t n = accepted_of(client.get());
-    EXPECT_LT(n, 400'000u);
-    pollfd writable{client.get(), POLLOUT, 0};
-    EXPECT_EQ(poll(&writable, 1, 0), 0);
-    std::thread reader([&] {
-      EXPECT_TRUE(is_same(recv_exactly(server.get(), n), pattern(n, 5)));
-      EXPECT_EQ(recv_exactly(server.get(), 200'000), pattern(200'000, 6));
-    });
-    EXPECT_EQ(poll(&writable, 1, 5'000), 1);
-    EXPECT_EQ(fcntl(client.get(), F_SETFL, 0), 0);
-    send_all(client.get(), pattern(200'000, 6));
-    reader.join();
-    expect_alive(server.get(), client.get());
-  }
-}
-
-TEST_F(Surface, ASmallSendBufferHoldsABlockingSendUp) {
-  set_option(client_, SOL_SOCKET, SO_SNDBUF, 8'000);
-  talk();
-  set_timeout(client_, SO_SNDTIMEO, 100);
-  const std::string bytes = pattern(4'000'000, 7);
-  const ssize_t n = send(client_, bytes.data(), bytes.size(), 0);
-  ASSERT_GT(n, 0);
-  EXPECT_LT(n, 400'000);
-  EXPECT_TRUE(is_same(recv_exactly(server_, static_cast<size_t>(n)),
-                      bytes.substr(0, static_cast<size_t>(n))));
-  expect_alive(client_, server_);
-}
-
 // Nothing holds back what goes through memory.
 TEST_F(Surface, WhatTheKernelPacesGoesThroughTheKernel) {
   for (const bool is_late : {false, true}) {

@@ -165,10 +165,6 @@ struct Memory {
        had_cork = false;  // what the program had set, which bells must get past
   // The kernel has what bells need, whatever `state` says by now: it is to be given back.
   std::atomic<bool> has_set_options{false};
-  // As much may lie unread as the program's SO_SNDBUF says, and what a peer's socket takes besides;
-  // 0: no less than there is room for.
-  static constexpr uint32_t kUnasked = ~uint32_t{0};
-  std::atomic<uint32_t> send_limit{kUnasked};
   std::atomic<int> unsent_limit{0};  // TCP_NOTSENT_LOWAT as the program has set it; 0: the host's
   // Since the kernel was last asked whether the peer lives: publications, and the coarse time then.
   uint32_t unnoticed = 0;
