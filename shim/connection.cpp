@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sched.h>
+#include <sys/socket.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -112,11 +113,17 @@ void give_back_low_water(Socket& socket, int fd) {
   if (bytes > 1) real.setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes));
 }
 
-// TCP_INFO and not getpeername(): that one also succeeds once the peer has closed again.
+// TCP_INFO first, where that is to be had: getpeername() also succeeds once the peer has closed
+// again.
 Tcp tcp_state(int fd) {
   tcp_info info{};
   socklen_t length = sizeof(info);
-  if (real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return Tcp::kFailed;
+  if (real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) {
+    sockaddr_storage peer;
+    length = sizeof(peer);
+    const bool has_peer = ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) == 0;
+    return has_peer ? Tcp::kEstablished : Tcp::kFailed;
+  }
   switch (info.tcpi_state) {
     case TCP_SYN_SENT:
     case TCP_SYN_RECV:

@@ -38,7 +38,7 @@ ERRORS = {
     "sendto": ["ENOMEM", "ENOBUFS", "EINTR", "EAGAIN"], "recvfrom": ["ENOMEM", "EINTR"],
     "sendmsg": ["ENOMEM", "ENOBUFS", "EINTR", "EAGAIN"], "recvmsg": ["ENOMEM", "EINTR"],
     "write": ["ENOMEM", "EINTR", "ENOSPC"], "read": ["ENOMEM", "EINTR"], "writev": ["ENOMEM", "EINTR"], "readv": ["ENOMEM", "EINTR"],
-    "pread64": ["ENOMEM", "EINTR"], "lseek": ["EINVAL"], "poll": ["ENOMEM", "EINTR"], "ppoll": ["ENOMEM", "EINTR"],
+    "getdents64": ["ENOMEM", "EINTR"], "pread64": ["ENOMEM", "EINTR"], "lseek": ["EINVAL"], "poll": ["ENOMEM", "EINTR"], "ppoll": ["ENOMEM", "EINTR"],
     "pselect6": ["ENOMEM", "EINTR"], "select": ["ENOMEM", "EINTR"], "futex": ["EINTR", "EAGAIN"], "clone3": ["EAGAIN", "ENOMEM", "ENOSYS"],
     "clone": ["EAGAIN", "ENOMEM"], "shmget": ["ENOSPC", "ENOMEM", "ENOSYS"], "shmat": ["ENOMEM", "EACCES"], "shmctl": ["EPERM"],
     "shmdt": ["ENOMEM"], "getsockname": ["ENOBUFS"], "getpeername": ["ENOBUFS"], "shutdown": ["ENOTCONN"], "close": ["EINTR", "EIO"],
