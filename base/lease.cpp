@@ -2,13 +2,10 @@
 #include "base/lease.h"
 
 #include <errno.h>
-#include <linux/futex.h>
-#include <time.h>
 
 #include <algorithm>
-#include <bit>
 
-#include "base/kernel_call.h"
+#include "base/futex.h"
 #include "base/process.h"
 
 namespace ddpsock::base {
@@ -16,22 +13,6 @@ namespace {
 
 // How often a waiter looks whether the holder still lives.
 constexpr Duration kLivenessCheck = Duration::from_ms(20);
-
-// The lower half of the word.
-uint32_t* futex_of(std::atomic<uint64_t>* word) {
-  constexpr size_t kLowerHalf = std::endian::native == std::endian::little ? 0 : 1;
-  return reinterpret_cast<uint32_t*>(word) + kLowerHalf;
-}
-
-int futex_wait(std::atomic<uint64_t>* word, uint64_t expected, Duration at_most) {
-  const timespec ts{at_most.ns / 1'000'000'000, at_most.ns % 1'000'000'000};
-  return static_cast<int>(
-      kernel_call(SYS_futex, futex_of(word), FUTEX_WAIT, static_cast<uint32_t>(expected), &ts));
-}
-
-void futex_wake_one(std::atomic<uint64_t>* word) {
-  kernel_call(SYS_futex, futex_of(word), FUTEX_WAKE, 1);
-}
 
 }  // namespace
 
@@ -44,7 +25,7 @@ bool Lease::is_mine() const {
 }
 
 void Lease::abandon() {
-  if ((word_.exchange(kNobody, std::memory_order_release) & kWaiters) != 0) futex_wake_one(&word_);
+  if ((word_.exchange(kNobody, std::memory_order_release) & kWaiters) != 0) futex_wake_one(word_);
 }
 
 Lease::Outcome Lease::try_acquire() {
@@ -89,7 +70,7 @@ Lease::Outcome Lease::acquire(Time deadline) {
       errno = saved_errno;
       return Outcome::kBusy;
     }
-    const int r = futex_wait(&word_, seen | kWaiters, std::min(left, kLivenessCheck));
+    const int r = futex_wait(word_, seen | kWaiters, std::min(left, kLivenessCheck));
     if (r != 0 && errno == EINTR) return Outcome::kInterrupted;
     if (r != 0 && errno == ETIMEDOUT && is_gone(seen & ~kWaiters)) {
       out = take_from_dead(seen | kWaiters);
@@ -104,7 +85,7 @@ Lease::Outcome Lease::acquire(Time deadline) {
 }
 
 void Lease::release() {
-  if ((word_.exchange(0, std::memory_order_release) & kWaiters) != 0) futex_wake_one(&word_);
+  if ((word_.exchange(0, std::memory_order_release) & kWaiters) != 0) futex_wake_one(word_);
 }
 
 }  // namespace ddpsock::base

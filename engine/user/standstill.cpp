@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "engine/user/standstill.h"
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <time.h>
-
-#include <algorithm>
-#include <bit>
-
 #include "base/clock.h"
+#include "base/futex.h"
 #include "base/keep_errno.h"
-#include "base/kernel_call.h"
 #include "base/process.h"
 #include "engine/user/relatives/record.h"
 
@@ -27,12 +20,6 @@ constexpr uint64_t kCount = UINT32_MAX;
 
 uint64_t this_process() {
   return uint64_t{base::process_generation()} << 32;
-}
-
-// The half with the count.
-uint32_t* futex_of(std::atomic<uint64_t>& state) {
-  constexpr size_t kLowerHalf = std::endian::native == std::endian::little ? 0 : 1;
-  return reinterpret_cast<uint32_t*>(&state) + kLowerHalf;
 }
 
 }  // namespace
@@ -58,7 +45,7 @@ void Standstill::end() {
     if ((seen & ~kCount) != process) return;
   } while (!state_.compare_exchange_weak(seen, (seen & kCount) == 1 ? 0 : seen - 1));
   const base::KeepErrno keep;
-  base::kernel_call(SYS_futex, futex_of(state_), FUTEX_WAKE, INT32_MAX);
+  base::futex_wake_all(state_);
 }
 
 bool Standstill::concerns_caller() {
@@ -73,11 +60,9 @@ void Standstill::wait() {
   const base::KeepErrno keep;
   const uint32_t copies = base::thread_copies();
   while (copies == base::thread_copies() && concerns_caller()) {
-    const int64_t left = until_ns.load() - base::now().ns;
-    if (left <= 0) return;
-    const timespec most{left / 1'000'000'000, left % 1'000'000'000};
-    const auto count = static_cast<uint32_t>(state_.load() & kCount);
-    if (count != 0) base::kernel_call(SYS_futex, futex_of(state_), FUTEX_WAIT, count, &most);
+    const Duration left{until_ns.load() - base::now().ns};
+    if (left.ns <= 0) return;
+    if (const uint64_t seen = state_.load(); seen != 0) base::futex_wait(state_, seen, left);
   }
 }
 
