@@ -98,12 +98,16 @@ class Board:
             self.found[suite.name] = {name: results.load(self.folder / "results", suite.name, name) for name in columns.COLUMNS}
 
     def install(self, suite):
-        """Where its sources are, if it has any; raises NotInstalled."""
+        """Where its sources are, if it has any, its version, and what is laid over the system; raises NotInstalled."""
         packages.install([*suite.packages, *suite.build_packages])
+        if suite.given:
+            return *packages.given(suite.given), ""
         if not suite.source:
-            return "", packages.version(suite.packages[0])
-        unpacked = packages.fetch_source(suite.source, self.args.build / "board" / "sources")
-        return str(unpacked), packages.source_version(unpacked)
+            return "", packages.version(suite.packages[0]), ""
+        folder = self.args.build.resolve() / "board" / "sources"
+        unpacked = packages.fetch_source(suite.source, folder)
+        version = packages.source_version(unpacked)
+        return str(unpacked), version, str(packages.lay_over(suite.over, version, folder)) if suite.over else ""
 
     def key(self, suite, column, version):
         """Same key, same result. The native column has no library in it."""
@@ -119,9 +123,9 @@ class Board:
             if not pieces:
                 continue
             try:
-                sources, version = self.install(suite)
+                sources, version, over = self.install(suite)
             except packages.NotInstalled as why:
-                self.cannot(suite, str(why))
+                self.cannot(suite, f"{why.what}: {why}")
                 continue
             for column in self.wanted_columns(suite):
                 kept, key = self.found[suite.name][column.name], self.key(suite, column, version)
@@ -130,11 +134,11 @@ class Board:
                     del kept.pieces[gone]
                 for piece in pieces:
                     if self.args.fresh or not kept.is_done(piece, key):
-                        todo.append((runner.Job(suite, piece, column, sources), key))
+                        todo.append((runner.Job(suite, piece, column, sources, over), key))
         return todo
 
     def cannot(self, suite, why):
-        print(f"{suite.name}: could not be installed: {why}", flush=True)
+        print(f"{suite.name}: {why}", flush=True)
         for column in self.wanted_columns(suite):
             kept = self.found[suite.name][column.name]
             kept.problem, kept.pieces = why, {}
@@ -203,7 +207,7 @@ class Board:
             print(f"\nDIFFERS {each.suite}, {each.column}: {each.test}: natively {each.natively}, here {each.here}\n{each.detail}")
         for suite, column, test in gone:
             print(f"\nNO LONGER DIFFERS {suite}, {column}: {test}: take it out of {differences.LIST.name}")
-        problems = sorted({f"{name}: could not be installed: {kept.problem}" for name, by_column in self.found.items()
+        problems = sorted({f"{name}: {kept.problem}" for name, by_column in self.found.items()
                            for kept in by_column.values() if kept.problem})
         for problem in problems:
             print(f"\nNOT RUN {problem}")
@@ -213,17 +217,13 @@ class Board:
         return bool(unlisted or gone)
 
     def draw(self):
-        """doc/board.md, once every suite has been run or if asked to; until then in the build folder."""
-        page = report.Board(self.args.suites, columns.COLUMNS, self.found, self.differences(), differences.read_list())
+        """doc/board.md: suites that were run whole here are drawn anew."""
+        page = report.Board(self.args.suites, columns.COLUMNS, self.found, self.differences(), differences.read_list(),
+                            PAGE.read_text() if PAGE.exists() else "")
         machine = f"Linux {platform.release().partition('-')[0]} on {platform.machine()}, {debian()}."
-        missing = [f"{suite.name} in {name}" for suite in self.args.suites.values() for name, column in columns.COLUMNS.items()
-                   if not suite.dash(column) and not self.found[suite.name][name].problem
-                   and set(self.found[suite.name][name].pieces) != set(suite.pieces)]
-        path = self.folder / "board.md" if missing and not self.args.report else PAGE
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page.text(machine))
-        print(f"drew {path}" + (f"; for {PAGE.name} these are still to be run: {', '.join(missing[:8])}"
-                                + (f" and {len(missing) - 8} more" if len(missing) > 8 else "") if missing else ""))
+        PAGE.write_text(page.text(machine))
+        whole = [suite.name for suite in self.args.suites.values() if not page.missing(suite)]
+        print(f"drew {PAGE}, with what was run here of {', '.join(whole) or 'no suite'}")
 
 
 def debian():

@@ -39,7 +39,7 @@ class Rooms(unittest.TestCase):
         if why := runner.refused():
             raise unittest.SkipTest(why)
 
-    def play(self, script, column=ONCE, test_seconds=20, piece_seconds=40):
+    def play(self, script, column=ONCE, test_seconds=20, piece_seconds=40, over=""):
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
             (folder / "runners").mkdir()
@@ -48,7 +48,7 @@ class Rooms(unittest.TestCase):
                                           piece_seconds=piece_seconds, options={}, leave_out=())
             os.environ["FOLDER"] = str(suites.FOLDER)
             log = folder / "log"
-            found, _ = runner.run(runner.Job(suite, "piece", column, ""), runner.Library(folder / "ddprun"), folder / "work", log)
+            found, _ = runner.run(runner.Job(suite, "piece", column, "", over), runner.Library(folder / "ddprun"), folder / "work", log)
             self.log = log.read_text()
             self.assertEqual(sorted(entry.name for entry in folder.iterdir()), ["log", "runners"])
             return {test: verdict for test, (verdict, _) in found.items()}, {test: detail for test, (_, detail) in found.items()}
@@ -127,6 +127,16 @@ class Rooms(unittest.TestCase):
                  "listed.end('a', 'pass' if said == room.ADDRESS_ELSEWHERE else 'fail', said)\n"
         verdicts, details = self.play(script, column)
         self.assertEqual(verdicts["a"], "pass", details)
+
+    def test_what_is_laid_over_the_system_is_there_in_the_room_only(self):
+        with tempfile.TemporaryDirectory() as over:
+            (pathlib.Path(over) / "usr" / "bin").mkdir(parents=True)
+            (pathlib.Path(over) / "usr" / "bin" / "of-the-board").write_text("#!/bin/sh\necho over\n")
+            (pathlib.Path(over) / "usr" / "bin" / "of-the-board").chmod(0o755)
+            verdicts, details = self.play("listed.start('a')\nsaid = subprocess.run(['of-the-board'], capture_output=True, text=True).stdout\n"
+                                          "listed.end('a', 'pass' if said == 'over\\n' else 'fail', said)\n", over=over)
+        self.assertEqual(verdicts, {"a": "pass", "piece: (end)": "pass"}, details)
+        self.assertFalse(os.path.exists("/usr/bin/of-the-board"))
 
     def test_ports_and_environment_are_its_own(self):
         os.environ["DDPSOCK_REGISTRY_DIR"] = "/nowhere"
@@ -260,8 +270,19 @@ class Boards(unittest.TestCase):
             finally:
                 differences.read_list = old
 
-    def page(self, judged, reasons):
-        return report.Board(judged.args.suites, columns.COLUMNS, judged.found, judged.differences(), reasons).text("Linux.")
+    def page(self, judged, reasons, page=""):
+        return report.Board(judged.args.suites, columns.COLUMNS, judged.found, judged.differences(), reasons, page).text("Linux.")
+
+    def test_suite_that_is_not_run_whole_stays_as_the_page_has_it(self):
+        passed, failed = {"a": ("pass", "")}, {"a": ("fail", "")}
+        reasons = {("s", "shm", "a"): differences.Reason("The cause.")}
+        with tempfile.TemporaryDirectory() as folder:
+            whole = self.page(self.board(folder, dict.fromkeys(columns.COLUMNS, passed) | {"shm": failed, "native": passed}), reasons)
+            self.assertIn("- **The suite**: The cause.", whole)
+            self.assertEqual(self.page(self.board(folder, {"native": failed}), reasons, whole), whole)
+            mended = self.page(self.board(folder, dict.fromkeys(columns.COLUMNS, passed)), {}, whole)
+            self.assertNotIn("The cause", mended)
+            self.assertIn("| The suite | 1.0 | 1 | not run |", self.page(self.board(folder, {}), {}).replace("| 0 |", "| 1 |"))
 
     def test_no_difference_is_right(self):
         is_wrong, said, page = self.judge({"native": {"a": ("pass", "")}, "shm": {"a": ("pass", "")}}, {})
@@ -287,12 +308,68 @@ class Boards(unittest.TestCase):
         self.assertIn("NO LONGER DIFFERS s, shm: a", said)
 
     def test_suite_that_could_not_be_installed_is_said(self):
-        _, said, page = self.judge({}, {}, problem="no such package")
+        _, said, page = self.judge({}, {}, problem="could not be installed: no such package")
         self.assertIn("NOT RUN s: could not be installed: no such package", said)
         self.assertIn("could not be installed: no such package", page)
 
 
+    def test_suite_that_is_not_given_is_said(self):
+        _, said, page = self.judge({}, {}, problem="not given: no package has it")
+        self.assertIn("NOT RUN s: not given: no package has it", said)
+        self.assertIn("| not given |", page)
+        self.assertNotIn("installed", page)
+
+
+class Ltp(unittest.TestCase):
+    """An installed LTP, of programs that are scripts."""
+    PROGRAMS = {
+        "accept01": "echo 'tst_test.c:1: TINFO: x' >&2; echo 'accept01.c:9: TPASS: bad fd: EBADF (9)'; echo 'accept01.c:9: TPASS: more'",
+        "accept02": "echo 'accept02.c:9: TPASS: one'; echo 'accept02.c:12: TFAIL: two: EINVAL (22)'; exit 1",
+        "accept03": "echo 'accept03.c:9: TCONF: no such family'; exit 32",
+        "accept04": "echo 'accept04    1  TPASS  :  of the old kind'",
+        "accept05": "kill -SEGV $$",
+        "accept06": "exit 0",
+        "accept07": "echo 'Test timeouted, sending SIGKILL!'; echo 'tst_test.c:1: TBROK: Test killed!'; exit 2",
+        "accept08": "echo 'accept08.c:1: TPASS: left out'",
+        "write01": "echo 'write01.c:1: TPASS: no socket'",
+    }
+
+    def test_each_result_is_a_test(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder) / "root"
+            (root / "runtest").mkdir(parents=True)
+            (root / "testcases" / "bin").mkdir(parents=True)
+            (root / "runtest" / "syscalls").write_text("#of calls\n\n" + "".join(f"{name} {name}\n" for name in self.PROGRAMS))
+            for name, words in self.PROGRAMS.items():
+                (root / "testcases" / "bin" / name).write_text(f"#!/bin/sh\n{words}\n")
+                (root / "testcases" / "bin" / name).chmod(0o755)
+            listed = pathlib.Path(folder) / "events"
+            subprocess.run([sys.executable, suites.FOLDER / "runners" / "ltp.py"], check=True, stdout=subprocess.DEVNULL,
+                           env=os.environ | {"BOARD_EVENTS": str(listed), "BOARD_PIECE": "sockets", "BOARD_SOURCES": str(root),
+                                             "BOARD_FOLDER": folder, "BOARD_LEAVE_OUT": '["accept08"]',
+                                             "BOARD_OPTIONS": '{"sockets": ["accept*"]}'})
+            found, running = events.outcomes(events.read(listed))
+        self.assertIsNone(running)
+        self.assertEqual({test: verdict for test, (verdict, _) in found.items()}, {
+            "accept01": "pass", "accept01 1": "pass", "accept01 2": "pass", "accept02": "fail", "accept02 1": "pass", "accept02 2": "fail",
+            "accept03": "skip", "accept03 1": "skip", "accept04": "pass", "accept04 1": "pass", "accept05": "crash", "accept06": "fail",
+            "accept07": "hang", "accept07 1": "fail"})
+        self.assertEqual(found["accept02 2"][1], "TFAIL: two: EINVAL (22)")
+
+
 class Packages(unittest.TestCase):
+    def test_what_is_not_given_or_is_not_there_is_no_suite(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ.pop("BOARD_TEST_GIVEN", None)
+            self.assertRaises(packages.NotGiven, packages.given, "BOARD_TEST_GIVEN")
+            os.environ["BOARD_TEST_GIVEN"] = folder
+            try:
+                self.assertRaises(packages.NotGiven, packages.given, "BOARD_TEST_GIVEN")
+                (pathlib.Path(folder) / "Version").write_text("20260529\n")
+                self.assertEqual(packages.given("BOARD_TEST_GIVEN"), (str(pathlib.Path(folder).resolve()), "20260529"))
+            finally:
+                del os.environ["BOARD_TEST_GIVEN"]
+
     def test_package_that_is_nowhere_cannot_be_installed(self):
         self.assertIsNone(packages.version("no-such-package-of-the-board"))
 

@@ -14,7 +14,11 @@ TAIL = 400
 
 
 class NotInstalled(Exception):
-    pass
+    what = "could not be installed"
+
+
+class NotGiven(NotInstalled):
+    what = "not given"
 
 
 def version(package):
@@ -46,6 +50,16 @@ def apt(*arguments, cwd=None):
         raise NotInstalled(" ".join(said)[:TAIL] or f"apt-get {arguments[0]}: status {done.returncode}")
 
 
+def apt_of_today(*arguments, cwd=None):
+    """With new lists where it fails without."""
+    try:
+        apt(*arguments, cwd=cwd)
+    except NotInstalled:
+        with contextlib.suppress(NotInstalled):  # some source may be out of reach; whether that matters is seen next
+            apt("update")
+        apt(*arguments, cwd=cwd)
+
+
 def install(packages):
     """Installs those that are missing."""
     missing = [package for package in packages if version(package) is None]
@@ -54,11 +68,7 @@ def install(packages):
     if os.geteuid() != 0:
         raise NotInstalled("packages are missing and this is not the superuser: " + " ".join(missing))
     with no_services():
-        try:
-            apt("install", "--no-install-recommends", *missing)
-        except NotInstalled:
-            apt("update")
-            apt("install", "--no-install-recommends", *missing)
+        apt_of_today("install", "--no-install-recommends", *missing)
 
 
 def source_lists():
@@ -106,6 +116,35 @@ def fetch_source(package, folder):
         raise NotInstalled(f"the source package {package} did not unpack")
     (target / "done").write_text(str(unpacked[0]))
     return unpacked[0]
+
+
+def lay_over(packages, version, folder):
+    """Unpacks the packages, those of which there is this version in it, and returns where. Nothing is installed."""
+    target = folder / f"over-{packages[0]}"
+    wanted = f"{version} {' '.join(packages)}"
+    if (target / "done").exists() and (target / "done").read_text() == wanted:
+        return target
+    shutil.rmtree(target, ignore_errors=True)
+    (target / "packages").mkdir(parents=True)
+    for package in packages:
+        known = subprocess.run(["apt-cache", "madison", package], capture_output=True, text=True).stdout
+        has_it = version in [line.split("|")[1].strip() for line in known.splitlines()]
+        apt_of_today("download", f"{package}={version}" if has_it else package, cwd=target / "packages")
+    for package in sorted((target / "packages").glob("*.deb")):
+        subprocess.run(["dpkg-deb", "-x", package, target], check=True)
+    (target / "done").write_text(wanted)
+    return target
+
+
+def given(variable):
+    """Where it is, and its version."""
+    said = os.environ.get(variable)
+    if not said:
+        raise NotGiven(f"no package has it; {variable} is to name the folder where it is installed")
+    root = pathlib.Path(said).resolve()
+    if not (root / "Version").is_file():
+        raise NotGiven(f"{variable} names {said}, where it is not installed")
+    return str(root), (root / "Version").read_text().strip()
 
 
 def source_version(unpacked):

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Draws doc/board.md from what was found."""
+"""Draws doc/board.md from what was found. Of a suite that was not run whole here, what the page said stays."""
 
 import events
 
+NOT_RUN = "not run"
 HEAD = """# The transparency board
 
 Test suites and programs from elsewhere, run without the library and with it. Made by `./dev board` from what it found; nothing
-here is written by hand. A test is compared by its name with the same test in the column `native`.
+here is written by hand. A test is compared by its name with the same test in the column `native`. Each row is of the revisions of
+the library that it names; `+`: with changes that were not committed.
 
 """
 LEGEND = """
@@ -24,54 +26,102 @@ def escape(text):
     return " ".join(text.split()).replace("|", "\\|")
 
 
-class Board:
-    """`found[suite name][column name]` is its Results; `differences` are all that there are, `reasons` the list."""
+def read_page(page):
+    """(section, title) -> the lines that it has about the suite of that title."""
+    lines, section, key = {}, "", None
+    for line in page.splitlines():
+        if line.startswith("## "):
+            section = line[3:]
+        if line.startswith("| "):
+            key = ("", line.split("|")[1].strip())
+        elif line.startswith("- **"):
+            key = (section, line[4:].partition("**")[0])
+        elif not line.startswith("  - "):
+            key = None
+        if key is not None:
+            lines.setdefault(key, []).append(line)
+    return lines
 
-    def __init__(self, suites, columns, found, differences, reasons):
+
+class Board:
+    """`found[suite name][column name]` is its Results; `differences` are all that there are, `reasons` the list, `page` what is
+    to be drawn anew."""
+
+    def __init__(self, suites, columns, found, differences, reasons, page=""):
         self.suites, self.columns, self.found = suites, columns, found
         self.differences, self.reasons = differences, reasons
+        self.old = read_page(page)
+
+    def missing(self, suite):
+        """The columns in which not all of it was run."""
+        here = self.found[suite.name]
+        return [name for name, column in self.columns.items() if not suite.dash(column) and not here[name].problem
+                and set(here[name].pieces) != set(suite.pieces)]
+
+    def old_lines(self, section, suite):
+        """What stays as it was, or None where the suite is drawn."""
+        row = "".join(self.old.get(("", suite.title), []))
+        is_more = not row or NOT_RUN in row and any(results.pieces for results in self.found[suite.name].values())
+        if is_more or not self.missing(suite):
+            return None
+        return self.old.get((section, suite.title), [])
 
     def cell(self, suite, column):
         if suite.dash(column):
             return "·"
         results = self.found[suite.name][column.name]
         if results.problem:
-            return "could not be installed"
+            return results.problem.partition(":")[0]
         if not results.pieces:
-            return "not run"
+            return NOT_RUN
         tests = results.tests()
         differ = sum(1 for each in self.differences if (each.suite, each.column) == (suite.name, column.name))
         missing = len(set(suite.pieces) - set(results.pieces))
-        return f"{count(tests, events.PASS)}" + (f" / {differ} differ" if differ else "") + (f", {missing} pieces not run" if missing else "")
+        return f"{count(tests, events.PASS)}" + (f" / {differ} differ" if differ else "") + (f", {missing} pieces {NOT_RUN}" if missing else "")
 
     def table(self):
-        yield "| suite | version | tests | " + " | ".join(f"`{name}`" for name in self.columns) + " |"
-        yield "|---" * (len(self.columns) + 3) + "|"
+        yield "| suite | version | tests | " + " | ".join(f"`{name}`" for name in self.columns) + " | of |"
+        yield "|---" * (len(self.columns) + 4) + "|"
         for suite in self.suites.values():
+            if (old := self.old_lines("", suite)) is not None:
+                yield from old
+                continue
             native = self.found[suite.name]["native"]
             cells = [self.cell(suite, column) for column in self.columns.values()]
+            revisions = sorted({r.library for r in self.found[suite.name].values() if r.library})
+            cells.append(", ".join(f"`{revision}`" for revision in revisions) or "-")
             yield f"| {suite.title} | {native.version or '-'} | {len(native.tests())} | " + " | ".join(cells) + " |"
 
     def causes(self):
         """One entry for each reason of each suite."""
+        lines = [line for suite in self.suites.values() for line in self.causes_of(suite)]
+        yield from lines or ["None."]
+
+    def causes_of(self, suite):
+        if (old := self.old_lines("Differences", suite)) is not None:
+            yield from old
+            return
         grouped = {}
         for each in self.differences:
+            if each.suite != suite.name:
+                continue
             known = self.reasons.get((each.suite, each.column, each.test))
             reason = "NOT EXPLAINED" if known is None else known.text + (" Not in every run." if known.is_rare else "")
-            grouped.setdefault((each.suite, reason), {}).setdefault((each.test, each.natively, each.here), []).append(each.column)
-        for (suite, reason), tests in grouped.items():
-            yield f"- **{self.suites[suite].title}**: {escape(reason)}"
+            grouped.setdefault(reason, {}).setdefault((each.test, each.natively, each.here), []).append(each.column)
+        for reason, tests in grouped.items():
+            yield f"- **{suite.title}**: {escape(reason)}"
             for (test, natively, here), columns in tests.items():
                 yield f"  - `{escape(test)}`: natively {natively}, {here} in {', '.join(f'`{column}`' for column in columns)}"
-        if not grouped:
-            yield "None."
 
     def notes(self):
         for suite in self.suites.values():
+            if (old := self.old_lines("Notes", suite)) is not None:
+                yield from old
+                continue
             native = self.found[suite.name]["native"]
             parts = []
             if problem := next((r.problem for r in self.found[suite.name].values() if r.problem), None):
-                parts.append(f"could not be installed: {escape(problem)}")
+                parts.append(escape(problem))
             if suite.leave_out:
                 parts.append(f"without {', '.join(f'`{pattern}`' for pattern in suite.leave_out)}: {suite.leave_out_why}")
             parts += [f"not in `{column}`: {why}" for column, why in suite.not_in.items()]
@@ -104,9 +154,6 @@ class Board:
         yield "## Notes"
         yield ""
         yield from self.notes()
-        revisions = sorted({r.library for by_column in self.found.values() for r in by_column.values() if r.library})
-        yield ""
-        yield "The library's revisions that ran: " + ", ".join(f"`{revision}`" for revision in revisions) + "."
 
     def text(self, machine):
         return "\n".join(self.draw(machine)) + "\n"

@@ -27,7 +27,7 @@ class Results:
     path: pathlib.Path
     version: str = ""  # of the suite
     library: str = ""  # the revision of what was last run here
-    problem: str = ""  # why it could not be installed
+    problem: str = ""  # why it was not run: what is the matter, a colon, and more about it
     pieces: dict = dataclasses.field(default_factory=dict)  # piece -> {key, seconds, tests: {name: [verdict, detail]}}
 
     def is_done(self, piece, key):

@@ -2,7 +2,7 @@
 """room.py SPEC: the first process of a room of its own (process, mount and network namespaces), in which one piece of a
 suite runs. Whatever the piece starts ends with the room. Here it is noticed what hangs, crashes or stays behind.
 
-The specification is JSON: command, events, folder, test_seconds, piece_seconds, has_elsewhere, shared_tmp, name.
+The specification is JSON: command, events, folder, test_seconds, piece_seconds, has_elsewhere, over, shared_tmp, name.
 """
 
 import dataclasses
@@ -32,6 +32,8 @@ def furnish(spec):
     run("ip", "link", "set", "lo", "up")
     run("mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", "/dev/shm")
     run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
+    if spec["over"]:
+        run("mount", "-t", "overlay", "-o", f"lowerdir={spec['over']}/usr:/usr", "overlay", "/usr")
     if not spec["shared_tmp"]:
         for place in ("/tmp", "/var/tmp"):
             own = folder / ("of" + place.replace("/", "_"))

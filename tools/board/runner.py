@@ -39,6 +39,7 @@ class Job:
     piece: str
     column: object
     sources: str  # where the suite's source package is unpacked
+    over: str = ""  # a folder whose usr lies over the system's
 
 
 def unshare():
@@ -77,7 +78,7 @@ def run_placement(job, placement, library, folder, log):
     specification.write_text(json.dumps({
         "command": command, "events": str(listed), "folder": str(folder), "name": job.piece,
         "test_seconds": job.suite.test_seconds, "piece_seconds": job.suite.piece_seconds,
-        "has_elsewhere": placement.client_is_elsewhere,
+        "has_elsewhere": placement.client_is_elsewhere, "over": job.over,
         "shared_tmp": folder.is_relative_to("/tmp") or FOLDER.is_relative_to("/tmp") or library.ddprun.is_relative_to("/tmp")}))
     with open(log, "ab") as output:
         process = subprocess.Popen([*unshare(), sys.executable, str(FOLDER / "room.py"), str(specification)],

@@ -21,7 +21,9 @@ class Suite:
     packages: tuple[str, ...]  # of Debian; the first names the version
     pieces: tuple[str, ...]  # what is run, kept and repeated as one
     source: str = ""  # a source package, unpacked for the runner
+    given: str = ""  # an environment variable that names the folder where somebody has installed it: it is no package
     build_packages: tuple[str, ...] = ()  # what the runner needs to build it
+    over: tuple[str, ...] = ()  # packages that are laid over the system in the room, where another version may be installed
     ends: int = 2  # 1: the test programs are both ends in one process
     short: tuple[str, ...] = ()  # the pieces of the short slice
     short_columns: tuple[str, ...] = ()
@@ -42,7 +44,7 @@ class Suite:
 
     def identity(self):
         """What decides how a piece ends, beside files(): not which other pieces there are, nor what is said about it."""
-        return [self.ends, self.test_seconds, self.piece_seconds, self.leave_out, sorted(self.options.items())]
+        return [self.ends, self.test_seconds, self.piece_seconds, self.leave_out, sorted(self.options.items()), *([self.over] if self.over else [])]
 
     def files(self):
         """What the suite is made of here: results of other contents are not its."""
