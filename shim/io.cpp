@@ -7,6 +7,7 @@
 #include "shim/calls.h"
 #include "shim/flags.h"
 #include "shim/leaving.h"
+#include "shim/program_memory.h"
 #include "shim/real.h"
 #include "shim/stream_call.h"
 
@@ -21,17 +22,20 @@ ssize_t fail(int error) {
 template <typename OnLibc>
 ssize_t receive(int fd, std::span<const iovec> to, int flags, OnLibc on_libc) {
   return serve(
-      fd, flags, [=](engine::Stream& stream) { return stream.recv(fd, to, flags); }, on_libc);
+      fd, flags, [=](engine::Stream& stream) { return receive_into(stream, fd, to, flags); },
+      on_libc);
 }
 
 template <typename OnLibc>
 ssize_t transmit(int fd, std::span<const iovec> from, int flags, OnLibc on_libc) {
   return serve(
-      fd, flags, [=](engine::Stream& stream) { return stream.send(fd, from, flags); }, on_libc);
+      fd, flags, [=](engine::Stream& stream) { return send_from(stream, fd, from, flags); },
+      on_libc);
 }
 
 bool is_vector(const iovec* parts, int count) {
-  return count >= 0 && count <= IOV_MAX && (parts != nullptr || count == 0);
+  return count >= 0 && count <= IOV_MAX &&
+         (count == 0 || is_sound(parts, static_cast<size_t>(count) * sizeof *parts));
 }
 
 bool is_empty(std::span<const iovec> parts) {
@@ -68,7 +72,7 @@ ssize_t chosen_readv(int fd, const iovec* parts, int count) {
 }
 
 ssize_t chosen_writev(int fd, const iovec* parts, int count) {
-  if (!is_vector(parts, count)) return fail(EINVAL);
+  if (!is_vector(parts, count)) return real.writev(fd, parts, count);
   // Unlike write() of nothing, it does not reach the socket.
   if (is_empty({parts, static_cast<size_t>(count)})) return real.writev(fd, parts, count);
   return transmit(fd, {parts, static_cast<size_t>(count)}, 0,
@@ -86,8 +90,7 @@ ssize_t chosen_preadv2(int fd, const iovec* parts, int count, off_t offset, int 
 
 ssize_t chosen_pwritev2(int fd, const iovec* parts, int count, off_t offset, int flags) {
   const auto on_libc = [=] { return real.pwritev2(fd, parts, count, offset, flags); };
-  if (offset != -1) return on_libc();
-  if (!is_vector(parts, count)) return fail(EINVAL);
+  if (offset != -1 || !is_vector(parts, count)) return on_libc();
   if (is_empty({parts, static_cast<size_t>(count)})) return on_libc();
   if (message_flags(flags) < 0) return fail(EOPNOTSUPP);
   return transmit(fd, {parts, static_cast<size_t>(count)}, message_flags(flags), on_libc);
@@ -108,7 +111,7 @@ ssize_t chosen_recvfrom(int fd, void* buffer, size_t size, int flags, sockaddr* 
   const auto on_stream = [&](engine::Stream& stream) {
     const Flags wanted = receive_flags(flags);
     if (wanted.error != 0) return refuse_receive(stream, fd, wanted);
-    const engine::Io io = stream.recv(fd, {&part, 1}, wanted.for_engine);
+    const engine::Io io = receive_into(stream, fd, {&part, 1}, wanted.for_engine);
     // TCP names no sender.
     if (io.is_ok() && from != nullptr && length != nullptr) *length = 0;
     return io;
@@ -124,7 +127,7 @@ ssize_t chosen_sendto(int fd, const void* buffer, size_t size, int flags, const 
     // A connected TCP socket ignores the address.
     const Flags wanted = send_flags(fd, flags);
     return wanted.error != 0 ? engine::Io::fail(wanted.error)
-                             : stream.send(fd, {&part, 1}, wanted.for_engine);
+                             : send_from(stream, fd, {&part, 1}, wanted.for_engine);
   };
   leave_for_urgent_data(fd, flags);
   return serve(fd, flags, on_stream,

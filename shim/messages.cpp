@@ -26,6 +26,7 @@
 #include "shim/listeners.h"
 #include "shim/memory_watch.h"
 #include "shim/passed_fds.h"
+#include "shim/program_memory.h"
 #include "shim/real.h"
 #include "shim/stream_call.h"
 #include "shim/tcp_counts.h"
@@ -42,7 +43,7 @@ engine::Io receive_message(const SocketUse& use, engine::Stream& stream, int fd,
   if (message.msg_iovlen > IOV_MAX) return engine::Io::fail(EMSGSIZE);
   const Flags wanted = receive_flags(flags);
   if (wanted.error != 0) return refuse_receive(stream, fd, wanted);
-  const engine::Io io = stream.recv(fd, parts_of(message), wanted.for_engine);
+  const engine::Io io = receive_into(stream, fd, parts_of(message), wanted.for_engine);
   if (io.is_ok()) {
     if (message.msg_name != nullptr) message.msg_namelen = 0;
     message.msg_flags = flags & MSG_CMSG_CLOEXEC;
@@ -56,7 +57,7 @@ engine::Io send_message(engine::Stream& stream, int fd, const msghdr& message, i
   if (message.msg_iovlen > IOV_MAX) return engine::Io::fail(EMSGSIZE);
   const Flags wanted = send_flags(fd, flags);
   return wanted.error != 0 ? engine::Io::fail(wanted.error)
-                           : stream.send(fd, parts_of(message), wanted.for_engine);
+                           : send_from(stream, fd, parts_of(message), wanted.for_engine);
 }
 
 constexpr char kPassed[] = "passed to another process";
@@ -68,6 +69,7 @@ bool is_in_ddp_mode(int fd) {
 }
 
 bool passes_any_fd(const msghdr& message) {
+  if (!is_sound(message.msg_control, message.msg_controllen)) return false;
   bool does = false;
   visit_passed_fds(message, [&](int) { does = true; });
   return does;
@@ -133,7 +135,7 @@ Time deadline_of(const timespec* timeout) {
 
 ssize_t chosen_recvmsg(int fd, msghdr* message, int flags) {
   const auto on_libc = [=] { return real.recvmsg(fd, message, flags); };
-  if (message == nullptr || (flags & MSG_ERRQUEUE) != 0) return on_libc();
+  if (!is_sound(message, sizeof *message) || (flags & MSG_ERRQUEUE) != 0) return on_libc();
   leave_to_receive(fd, flags);
   if (SocketUse use(fd); use) {
     const auto done = serve_stream(use, fd, flags, [&](engine::Stream& stream) {
@@ -146,7 +148,7 @@ ssize_t chosen_recvmsg(int fd, msghdr* message, int flags) {
 
 ssize_t chosen_sendmsg(int fd, const msghdr* message, int flags) {
   const auto on_libc = [=] { return real.sendmsg(fd, message, flags); };
-  if (message == nullptr) return on_libc();
+  if (!is_sound(message, sizeof *message)) return on_libc();
   leave_for_urgent_data(fd, flags);
   return serve(
       fd, flags, [=](engine::Stream& stream) { return send_message(stream, fd, *message, flags); },
@@ -184,7 +186,8 @@ int pending_error(int fd) {
 
 int chosen_recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
   const auto on_libc = [=] { return real.recvmmsg(fd, messages, count, flags, timeout); };
-  if (messages == nullptr || count == 0 || (flags & MSG_ERRQUEUE) != 0) return on_libc();
+  if (count == 0 || !is_sound(messages, count * sizeof *messages) || (flags & MSG_ERRQUEUE) != 0)
+    return on_libc();
   leave_to_receive(fd, flags);
   // The kernel looks for an error first, whatever there is to receive.
   if (const int error = pending_error(fd); error != 0) {
@@ -214,7 +217,7 @@ size_t size_of(const msghdr& message) {
 
 int chosen_sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
   const auto on_libc = [=] { return real.sendmmsg(fd, messages, count, flags); };
-  if (messages == nullptr || count == 0) return on_libc();
+  if (count == 0 || !is_sound(messages, count * sizeof *messages)) return on_libc();
   leave_for_urgent_data(fd, flags);
   const auto done = move_each(
       fd, flags, {messages, std::min(count, unsigned{IOV_MAX})},
@@ -230,7 +233,8 @@ int chosen_sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
 
 ssize_t own_recvmsg(int fd, msghdr* message, int flags) {
   if (is_ours(fd)) return chosen_recvmsg(fd, message, flags);
-  if (message == nullptr || message->msg_controllen == 0) return real.recvmsg(fd, message, flags);
+  if (!is_sound(message, sizeof *message) || message->msg_controllen == 0)
+    return real.recvmsg(fd, message, flags);
   const ssize_t result = real.recvmsg(fd, message, flags);
   received(result, *message, flags);
   return result;
@@ -245,7 +249,8 @@ int own_recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec*
 
 ssize_t own_sendmsg(int fd, const msghdr* message, int flags) {
   if (is_ours(fd)) return chosen_sendmsg(fd, message, flags);
-  if (!is_any_ours() || message == nullptr || !passes_any_fd(*message) || !carries_descriptors(fd))
+  if (!is_any_ours() || !is_sound(message, sizeof *message) || !passes_any_fd(*message) ||
+      !carries_descriptors(fd))
     return real.sendmsg(fd, message, flags);
   LeavingListeners leaving(Escape::kInFlight);
   const mmsghdr one{.msg_hdr = *message, .msg_len = 0};
@@ -257,7 +262,8 @@ ssize_t own_sendmsg(int fd, const msghdr* message, int flags) {
 
 int own_sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
   if (is_ours(fd)) return chosen_sendmmsg(fd, messages, count, flags);
-  const std::span<const mmsghdr> all(messages, messages == nullptr ? 0 : count);
+  const std::span<const mmsghdr> all(messages,
+                                     is_sound(messages, count * sizeof *messages) ? count : 0);
   if (!is_any_ours() ||
       !std::ranges::any_of(all, [](const mmsghdr& m) { return passes_any_fd(m.msg_hdr); }) ||
       !carries_descriptors(fd))

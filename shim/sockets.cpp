@@ -13,6 +13,7 @@
 #include "shim/listeners.h"
 #include "shim/log.h"
 #include "shim/message_socket.h"
+#include "shim/program_memory.h"
 #include "shim/real.h"
 #include "shim/stream_call.h"
 
@@ -22,7 +23,7 @@ namespace {
 constexpr const char kNoMemory[] = "this process has no memory for DDPMODE";
 
 bool is_inet(const sockaddr* address, socklen_t length) {
-  return address != nullptr && length >= sizeof(sockaddr_in) &&
+  return length >= sizeof(sockaddr_in) && is_readable(address, length) &&
          (address->sa_family == AF_INET || address->sa_family == AF_INET6);
 }
 
@@ -58,8 +59,7 @@ int connect_plain(int fd, const sockaddr* to, socklen_t length, const char* reas
 // connect() called again on a connection under way, as hiredis does, or on one that stands; or to
 // dissolve it (AF_UNSPEC), after which the socket is as new.
 int connect_again(SocketUse& use, int fd, const sockaddr* to, socklen_t length) {
-  const bool is_disconnect =
-      to != nullptr && length >= sizeof(sa_family_t) && to->sa_family == AF_UNSPEC;
+  const bool is_disconnect = is_readable(to, length) && to->sa_family == AF_UNSPEC;
   if (is_disconnect && has_live_stream(use.phase()))
     use->stream.load(std::memory_order_acquire)->note_linger(true);  // what follows is a reset
   const int result = real.connect(fd, to, length);
@@ -319,7 +319,7 @@ int own_accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
 int own_connect(int fd, const sockaddr* to, socklen_t length) {
   set_origin(fd, Origin::kConnected);
   if (!is_ours(fd)) {
-    if (!is_inet(to, length) || !may_choose() || !is_tcp_socket(fd))
+    if (!is_policy_active() || !is_inet(to, length) || !may_choose() || !is_tcp_socket(fd))
       return real.connect(fd, to, length);
     return connect_by_policy(fd, to, length, Wish::kNone);
   }

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <array>
@@ -444,6 +445,42 @@ TEST_F(ConnectFamilies, OtherSocketsAreLeftAlone) {
   EXPECT_EQ(send(datagrams.get(), "ping", 4, 0), 4);
   char bytes[10];
   EXPECT_EQ(recv(datagrams.get(), bytes, 2, MSG_TRUNC), 4);
+}
+
+TEST_F(Connect, ToAnAddressThatIsNotTheProgramsMemoryIsTheKernelsToRefuse) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  void* pages = mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(pages, MAP_FAILED);
+  auto* end = static_cast<std::byte*>(pages) + page;
+  ASSERT_EQ(mprotect(end, page, PROT_NONE), 0);
+  Fd client = make_client_socket();
+  const auto connect_at = [&](const void* where, socklen_t length) {
+    return connect(client.get(), static_cast<const sockaddr*>(where), length);
+  };
+  const auto expect_fault = [&](const void* where, socklen_t length) {
+    EXPECT_EQ(connect_at(where, length), -1);
+    EXPECT_EQ(errno, EFAULT);
+  };
+  // The last byte of one that can be read is in front of the page that cannot.
+  std::byte* last = end - sizeof listener_.address;
+  std::memcpy(last, &listener_.address, sizeof listener_.address);
+  expect_fault(nullptr, sizeof listener_.address);
+  expect_fault(end, sizeof listener_.address);
+  expect_fault(reinterpret_cast<void*>(-1), sizeof listener_.address);
+  expect_fault(last + 1, sizeof listener_.address);
+  ASSERT_EQ(connect_at(last, sizeof listener_.address), 0);
+  const Fd server = accept_one(listener_.fd.get());
+  expect_alive(client.get(), server.get());
+  expect_fault(end, sizeof listener_.address);
+  // Two bytes are all that is needed to dissolve it.
+  constexpr sa_family_t kNowhere = AF_UNSPEC;
+  std::memcpy(end - sizeof kNowhere, &kNowhere, sizeof kNowhere);
+  EXPECT_EQ(connect_at(end - sizeof kNowhere, sizeof kNowhere), 0);
+  sockaddr_in peer{};
+  socklen_t length = sizeof peer;
+  EXPECT_EQ(getpeername(client.get(), reinterpret_cast<sockaddr*>(&peer), &length), -1);
+  EXPECT_EQ(errno, ENOTCONN);
+  munmap(pages, 2 * page);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // address and control fields of a message come back as, and that no byte beyond the count is
 // touched.
 #include <arpa/inet.h>
+#include <poll.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -49,6 +50,59 @@ TEST_P(DataCalls, CarriesAMessageEachWay) {
   await_queued(client_, 7000);
   ASSERT_EQ(reader().read(client_, buffer.data(), buffer.size()), 7000);
   EXPECT_TRUE(is_same(std::string(buffer.data(), 7000), reply));
+}
+
+TEST_P(DataCalls, ABufferThatIsNowhereIsAFaultThatTakesNothing) {
+  void* const outside = reinterpret_cast<void*>(-1);  // of every program's memory
+  void* volatile null = nullptr;                      // the compiler is not to know
+  const auto expect_error = [](ssize_t result, int error) {
+    EXPECT_EQ(result, -1);
+    EXPECT_EQ(errno, error) << strerror(errno);
+  };
+  make_nonblocking(server_);
+  std::vector<char> buffer(100);
+  expect_error(writer().write(client_, outside, 9), EFAULT);
+  expect_error(writer().write(client_, null, 9), EFAULT);
+  expect_error(reader().read(server_, outside, 9), EFAULT);
+  expect_error(reader().read(server_, null, 9), EAGAIN);
+  ASSERT_EQ(writer().write(client_, "some bytes", 10), 10);
+  await_queued(server_, 10);
+  expect_error(reader().read(server_, outside, 9), EFAULT);
+  expect_error(reader().read(server_, null, 9), EFAULT);
+  ASSERT_EQ(reader().read(server_, buffer.data(), buffer.size()), 10);
+  EXPECT_EQ(std::string(buffer.data(), 10), "some bytes");
+  shutdown(client_, SHUT_WR);
+  pollfd end{server_, POLLIN, 0};
+  ASSERT_EQ(poll(&end, 1, 5000), 1);
+  EXPECT_EQ(reader().read(server_, null, 9), 0);
+}
+
+TEST_F(Data, VectorsAndMessagesThatAreNowhereAreFaults) {
+  const auto* outside = reinterpret_cast<iovec*>(-1);
+  iovec* volatile null = nullptr;
+  const auto expect_fault = [](ssize_t result) {
+    EXPECT_EQ(result, -1);
+    EXPECT_EQ(errno, EFAULT) << strerror(errno);
+  };
+  send_all(client_, "bytes");
+  await_queued(server_, 5);
+  for (iovec* parts : {const_cast<iovec*>(outside), static_cast<iovec*>(null)}) {
+    expect_fault(writev(client_, parts, 1));
+    expect_fault(readv(server_, parts, 1));
+    expect_fault(pwritev2(client_, parts, 1, -1, 0));
+    expect_fault(preadv2(server_, parts, 1, -1, 0));
+    auto* message = reinterpret_cast<msghdr*>(parts);
+    expect_fault(sendmsg(client_, message, 0));
+    expect_fault(recvmsg(server_, message, 0));
+    expect_fault(sendmmsg(client_, reinterpret_cast<mmsghdr*>(parts), 1, 0));
+    expect_fault(recvmmsg(server_, reinterpret_cast<mmsghdr*>(parts), 1, 0, nullptr));
+    msghdr of_nothing{};
+    of_nothing.msg_iov = parts;
+    of_nothing.msg_iovlen = 1;
+    expect_fault(sendmsg(client_, &of_nothing, 0));
+    expect_fault(recvmsg(server_, &of_nothing, 0));
+  }
+  EXPECT_EQ(recv_exactly(server_, 5), "bytes");
 }
 
 TEST_P(DataCalls, TouchesNoByteBeyondTheCount) {
