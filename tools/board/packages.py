@@ -60,6 +60,14 @@ def apt_of_today(*arguments, cwd=None):
         apt(*arguments, cwd=cwd)
 
 
+def is_there(*arguments, cwd):
+    try:
+        apt(*arguments, cwd=cwd)
+    except NotInstalled:
+        return False
+    return True
+
+
 def install(packages):
     """Installs those that are missing."""
     missing = [package for package in packages if version(package) is None]
@@ -110,7 +118,14 @@ def fetch_source(package, folder):
         except NotInstalled:
             # Some other configured source may be out of reach; whether this one is, is seen next.
             pass
-    apt(*options, "source", package, cwd=target)
+    try:
+        apt(*options, "source", package, cwd=target)
+    except NotInstalled as newest:
+        # A mirror may have the list of a version, and not the version.
+        shown = subprocess.run(["apt-cache", *options, "showsrc", "--only-source", package], capture_output=True, text=True).stdout
+        if not any(is_there(*options, "source", f"{package}={version}", cwd=target)
+                   for version in dict.fromkeys(re.findall(r"^Version: (.*)$", shown, re.MULTILINE))):
+            raise newest
     unpacked = [entry for entry in target.iterdir() if entry.is_dir()]
     if len(unpacked) != 1:
         raise NotInstalled(f"the source package {package} did not unpack")
