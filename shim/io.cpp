@@ -112,8 +112,11 @@ ssize_t chosen_recvfrom(int fd, void* buffer, size_t size, int flags, sockaddr* 
     const Flags wanted = receive_flags(flags);
     if (wanted.error != 0) return refuse_receive(stream, fd, wanted);
     const engine::Io io = receive_into(stream, fd, {&part, 1}, wanted.for_engine);
-    // TCP names no sender.
-    if (io.is_ok() && from != nullptr && length != nullptr) *length = 0;
+    if (!io.is_ok() || from == nullptr) return io;
+    // TCP names no sender. The kernel looks at the room for one when the bytes have been taken.
+    if (!is_sound(length, sizeof *length)) return engine::Io::fail(EFAULT);
+    if (is_negative(*length)) return engine::Io::fail(EINVAL);
+    *length = 0;
     return io;
   };
   leave_to_receive(fd, flags);
@@ -124,7 +127,9 @@ ssize_t chosen_sendto(int fd, const void* buffer, size_t size, int flags, const 
                       socklen_t length) {
   const iovec part{const_cast<void*>(buffer), size};
   const auto on_stream = [&](engine::Stream& stream) {
-    // A connected TCP socket ignores the address.
+    // A connected TCP socket ignores the address, but for one that nothing could be.
+    if (to != nullptr && length > sizeof(sockaddr_storage)) return engine::Io::fail(EINVAL);
+    if (to != nullptr && length > 0 && !is_sound(to, length)) return engine::Io::fail(EFAULT);
     const Flags wanted = send_flags(fd, flags);
     return wanted.error != 0 ? engine::Io::fail(wanted.error)
                              : send_from(stream, fd, {&part, 1}, wanted.for_engine);

@@ -38,9 +38,15 @@ std::span<const iovec> parts_of(const msghdr& message) {
   return {message.msg_iov, message.msg_iovlen};
 }
 
+// What the kernel says of a message before it looks at anything else; 0: nothing.
+int error_of(const msghdr& message) {
+  if (message.msg_iovlen > IOV_MAX) return EMSGSIZE;
+  return message.msg_name != nullptr && is_negative(message.msg_namelen) ? EINVAL : 0;
+}
+
 engine::Io receive_message(const SocketUse& use, engine::Stream& stream, int fd, msghdr& message,
                            int flags) {
-  if (message.msg_iovlen > IOV_MAX) return engine::Io::fail(EMSGSIZE);
+  if (const int error = error_of(message); error != 0) return engine::Io::fail(error);
   const Flags wanted = receive_flags(flags);
   if (wanted.error != 0) return refuse_receive(stream, fd, wanted);
   const engine::Io io = receive_into(stream, fd, parts_of(message), wanted.for_engine);
@@ -54,7 +60,7 @@ engine::Io receive_message(const SocketUse& use, engine::Stream& stream, int fd,
 }
 
 engine::Io send_message(engine::Stream& stream, int fd, const msghdr& message, int flags) {
-  if (message.msg_iovlen > IOV_MAX) return engine::Io::fail(EMSGSIZE);
+  if (const int error = error_of(message); error != 0) return engine::Io::fail(error);
   const Flags wanted = send_flags(fd, flags);
   return wanted.error != 0 ? engine::Io::fail(wanted.error)
                            : send_from(stream, fd, parts_of(message), wanted.for_engine);

@@ -43,6 +43,11 @@ inline bool is_sound(std::span<const iovec> parts) {
   return true;
 }
 
+// The kernel's lengths have a sign.
+inline bool is_negative(socklen_t length) {
+  return static_cast<int>(length) < 0;
+}
+
 // What recv() makes of parts that are not sound.
 engine::Io receive_unsound(engine::Stream& stream, int fd, std::span<const iovec> to, int flags);
 

@@ -105,6 +105,35 @@ TEST_F(Data, VectorsAndMessagesThatAreNowhereAreFaults) {
   EXPECT_EQ(recv_exactly(server_, 5), "bytes");
 }
 
+TEST_F(Data, NamesThatNothingCouldBeAreRefused) {
+  const auto expect_error = [](ssize_t result, int error) {
+    EXPECT_EQ(result, -1);
+    EXPECT_EQ(errno, error) << strerror(errno);
+  };
+  sockaddr_in name{};
+  auto* const where = reinterpret_cast<sockaddr*>(&name);
+  auto* const outside = reinterpret_cast<sockaddr*>(-1);
+  char buffer[10];
+  expect_error(sendto(client_, "bytes", 5, 0, where, static_cast<socklen_t>(-1)), EINVAL);
+  expect_error(sendto(client_, "bytes", 5, 0, where, sizeof(sockaddr_storage) + 1), EINVAL);
+  expect_error(sendto(client_, "bytes", 5, 0, outside, sizeof name), EFAULT);
+  EXPECT_EQ(sendto(client_, "bytes", 5, 0, outside, 0), 5);
+  await_queued(server_, 5);
+  iovec part{buffer, sizeof buffer};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_name = &name;
+  message.msg_namelen = static_cast<socklen_t>(-1);
+  expect_error(recvmsg(server_, &message, 0), EINVAL);
+  expect_error(sendmsg(client_, &message, 0), EINVAL);
+  // Here the bytes are gone.
+  socklen_t length = static_cast<socklen_t>(-1);
+  expect_error(recvfrom(server_, buffer, 2, 0, where, &length), EINVAL);
+  expect_error(recvfrom(server_, buffer, 2, 0, where, nullptr), EFAULT);
+  EXPECT_EQ(recv_exactly(server_, 1), "s");
+}
+
 TEST_P(DataCalls, TouchesNoByteBeyondTheCount) {
   std::mt19937 random(5);
   for (int round = 0; round < 40; ++round) {
