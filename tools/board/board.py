@@ -127,9 +127,13 @@ class Board:
             except packages.NotInstalled as why:
                 self.cannot(suite, f"{why.what}: {why}")
                 continue
+            for kept in self.found[suite.name].values():
+                if kept.problem:
+                    kept.problem = ""
+                    kept.save()
             for column in self.wanted_columns(suite):
                 kept, key = self.found[suite.name][column.name], self.key(suite, column, version)
-                kept.version, kept.problem = version, ""
+                kept.version = version
                 for gone in set(kept.pieces) - set(suite.pieces):
                     del kept.pieces[gone]
                 for piece in pieces:

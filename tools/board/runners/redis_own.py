@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import events
@@ -36,8 +37,14 @@ def main():
     piece, listed = os.environ["BOARD_PIECE"], events.Events(os.environ["BOARD_EVENTS"])
     if listed.begun:
         return 1
-    folder = pathlib.Path(os.environ["BOARD_FOLDER"]) / "redis"
-    lay_out(folder, pathlib.Path(os.environ["BOARD_SOURCES"]))
+    # Where the path of a UNIX socket is short enough.
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        folder = pathlib.Path(short) / "redis"
+        lay_out(folder, pathlib.Path(os.environ["BOARD_SOURCES"]))
+        return play(piece, listed, folder)
+
+
+def play(piece, listed, folder):
     options = json.loads(os.environ["BOARD_OPTIONS"])
     skipped = [word for test in options.get("skip", []) for word in ("--skiptest", test)]
     tests = subprocess.Popen([*json.loads(os.environ["BOARD_CLIENT"]), "tclsh8.6", "tests/test_helper.tcl", "--single", piece,
