@@ -47,7 +47,8 @@ def apt(*arguments, cwd=None):
     done = subprocess.run([*QUIET, *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=cwd)
     if done.returncode != 0:
         said = [line for line in (done.stderr + done.stdout).splitlines() if line.startswith("E:")]
-        raise NotInstalled(" ".join(said)[:TAIL] or f"apt-get {arguments[0]}: status {done.returncode}")
+        words = re.sub(r"https?://\S*/| \[IP: [^]]*\]", "", " ".join(said))  # on the page, where it came from is of no use
+        raise NotInstalled(words[:TAIL] or f"apt-get {arguments[0]}: status {done.returncode}")
 
 
 def apt_of_today(*arguments, cwd=None):
