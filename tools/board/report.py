@@ -43,6 +43,12 @@ def read_page(page):
     return lines
 
 
+def is_whole(row):
+    """Each column has a figure, or a reason to have none."""
+    cells = [cell.strip() for cell in row.split("|")[4:-2]]
+    return NOT_RUN not in row and all(cell == "·" or cell[0].isdigit() for cell in cells)
+
+
 class Board:
     """`found[suite name][column name]` is its Results; `differences` are all that there are, `reasons` the list, `page` what is
     to be drawn anew."""
@@ -61,8 +67,8 @@ class Board:
     def old_lines(self, section, suite):
         """What stays as it was, or None where the suite is drawn."""
         row = "".join(self.old.get(("", suite.title), []))
-        is_more = not row or NOT_RUN in row and any(results.pieces for results in self.found[suite.name].values())
-        if is_more or not self.missing(suite):
+        is_more = not is_whole(row) and any(results.pieces for results in self.found[suite.name].values())
+        if not row or is_more or not self.missing(suite):
             return None
         return self.old.get((section, suite.title), [])
 
