@@ -299,6 +299,12 @@ class StreamEngine {
   // close-on-exec; the caller clears that flag right before exec and tells the new program the
   // number. Stays the engine's.
   virtual int handover_fd() const = 0;
+  // May a program that this process executes have it? Not one of another user or group than who
+  // made it.
+  virtual bool may_hand_over() const = 0;
+  // No program that this process executes inherits it; when this was forked, another thread may
+  // have been about to hand it over.
+  virtual void keep_handover() = 0;
 
   // Right before a program is executed: all streams of this process are held for it, so that
   // closing them here does not free them before the program asks. Also called in a vfork child,

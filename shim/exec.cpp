@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// A program that is executed while streams are open gets their state: a descriptor and the variable
-// that names it. A program without the library may inherit a listener: its clients must not count
-// on the library any more (listeners.h). Without sockets of ours each call is libc's, unchanged.
+// A program of the same user that inherits streams gets their state: a descriptor and the variable
+// that names it (doc/decisions/0048). A program without the library may inherit a listener: its
+// clients must not count on the library any more (listeners.h). Without sockets of ours each call
+// is libc's, unchanged.
 // Everything here may run in a signal handler or in a vfork child, whose memory is its parent's: no
 // allocation, nothing written but the stack and what all processes of the family share.
 //
@@ -38,10 +39,6 @@ using Successor = engine::StreamEngine::Successor;
 // More would not fit beside their text into what the kernel takes by default.
 constexpr size_t kMaxEntries = 65536;
 
-bool is_anything_to_carry() {
-  return is_any_ours() && engine::user_stream_engine().handover_fd() >= 0;
-}
-
 void set_inheritable(int fd, bool is_inheritable) {
   if (fd >= 0) real.fcntl(fd, F_SETFD, is_inheritable ? 0 : FD_CLOEXEC);
 }
@@ -62,18 +59,38 @@ class OtherNumbers {
  public:
   OtherNumbers() {
     // dup2 to 0, 1 and 2, or to the lowest that is free.
-    for (int fd = 0; fd < fds_end() + kBeyond && count_ < cookies_.size(); ++fd)
+    for (int fd = 0; fd < fds_end() + kBeyond && !is_full(); ++fd)
       if (!is_ours(fd) && is_inheritable(fd))
-        if (const uint64_t cookie = cookie_of(fd); cookie != 0) cookies_[count_++] = cookie;
+        if (const uint64_t cookie = cookie_of(fd); cookie != 0) numbers_[count_++] = {fd, cookie};
   }
+  // Then there may be more.
+  bool is_full() const { return count_ == numbers_.size(); }
+  // The stream that the table has at `fd`. Its number the child may have closed.
   bool has(int fd) const {
-    return count_ > 0 && std::find(cookies_.begin(), cookies_.begin() + count_, cookie_of(fd)) !=
-                             cookies_.begin() + count_;
+    if (count_ == 0) return false;
+    const auto is_any = [this](auto is) {
+      return std::any_of(numbers_.begin(), numbers_.begin() + count_, is);
+    };
+    const uint64_t cookie = cookie_of(fd);
+    if (cookie != 0) return is_any([=](const Number& n) { return n.cookie == cookie; });
+    const SocketUse use(fd);
+    if (!use || !has_live_stream(use.phase())) return false;
+    engine::Stream& stream = *use->stream.load(std::memory_order_acquire);
+    const bool is_known = is_any([&](const Number& n) {
+      stream.forget_comparison();
+      return stream.is_behind(n.fd);
+    });
+    stream.forget_comparison();
+    return is_known;
   }
 
  private:
   static constexpr int kBeyond = 16;
-  std::array<uint64_t, 64> cookies_;
+  struct Number {
+    int fd;
+    uint64_t cookie;
+  };
+  std::array<Number, 64> numbers_;
   size_t count_ = 0;
 };
 
@@ -92,14 +109,21 @@ struct Execution {
   const posix_spawn_file_actions_t* actions = nullptr;
 };
 
+bool has_streams() {
+  for (int fd = 0; fd < fds_end(); ++fd)
+    if (is_stream(fd)) return true;
+  return false;
+}
+
 // visit(fd) for every stream that the program will have. A descriptor that a vfork child has closed
-// is not inherited.
+// is not inherited. False: it may have others too.
 template <typename Visit>
-void visit_inherited_streams(const Execution& e, Visit visit) {
+bool visit_inherited_streams(const Execution& e, Visit visit) {
   const OtherNumbers others;
   for (int fd = 0; fd < fds_end(); ++fd)
     if (is_stream(fd) && (is_inheritable(fd) || is_duplicated_by(e.actions, fd) || others.has(fd)))
       visit(fd);
+  return !others.is_full();
 }
 
 // Why the program will be without the library; null if it will have it. errno is kept.
@@ -109,15 +133,32 @@ const char* why_without_library(const ExecTarget& target, char* const* environme
   return why_not_preloaded(target);
 }
 
-// May the program find the streams? One that has not the library gets plain connections; what
-// cannot be made plain is logged.
+bool inherits_any_stream(const Execution& e) {
+  bool does = false;
+  const bool are_all_known = visit_inherited_streams(e, [&](int) { does = true; });
+  return does || !are_all_known;
+}
+
+// Why what streams are made of may not be shared with the program; null if it may.
+const char* why_not_shared(const Execution& e) {
+  const engine::StreamEngine& engine = engine::user_stream_engine();
+  if (engine.handover_fd() < 0) return "their state is in no file";
+  if (!engine.may_hand_over()) return "the program is another user's or group's";
+  if (count_entries(e.environment) > kMaxEntries) return "the environment is too large";
+  return nullptr;
+}
+
+// May the program find the streams? One that may not, or has not the library, gets plain
+// connections; what cannot be made plain is logged. REQUIRES: it inherits some.
 bool may_carry(const Execution& e) {
-  if (e.why == nullptr) return count_entries(e.environment) <= kMaxEntries;
-  if (!leave_ddp_mode_each([&](auto visit) { visit_inherited_streams(e, visit); }, e.why,
+  const char* why_not = why_not_shared(e);
+  const char* why = e.why != nullptr ? e.why : why_not;
+  if (why == nullptr) return true;
+  if (!leave_ddp_mode_each([&](auto visit) { visit_inherited_streams(e, visit); }, why,
                            !is_vfork_child()))
-    log_exec(e.target.path, e.why);
+    log_exec(e.target.path, why);
   // A static program may yet start one that is not.
-  return is_library_preloaded(e.environment) && count_entries(e.environment) <= kMaxEntries;
+  return why_not == nullptr && is_library_preloaded(e.environment);
 }
 
 // What the program inherits it must find in the kernel: it has no part in memory shared with a
@@ -158,13 +199,23 @@ class OtherCallsStopped {
   const bool is_needed_;
 };
 
+// Nothing of what the family shares is the program's.
+template <typename Run>
+int run_apart(const Execution& e, Run run) {
+  pid_t child = 0;
+  if (e.successor == Successor::kThisProcess) engine::user_stream_engine().keep_handover();
+  const OtherCallsStopped stopped(e);
+  return run(e.environment, child);
+}
+
 // run(environment, child) is the real call, with one variable more, the last; it leaves the pid of
 // a new process in `child`.
 template <typename Run>
 int run_carrying(const Execution& e, Run run) {
   pid_t child = 0;
   WatchedSet::tell_kernel();  // it may have sets of ours, and nothing else of them
-  if (!is_anything_to_carry() || !may_carry(e)) return run(e.environment, child);
+  if (!has_streams()) return run(e.environment, child);
+  if (!inherits_any_stream(e) || !may_carry(e)) return run_apart(e, run);
   leave_memory_for_program(e);
   engine::StreamEngine& engine = engine::user_stream_engine();
   const engine::StreamEngine::Handover handover = engine.begin_handover(e.successor);
@@ -216,12 +267,6 @@ int spawn_carrying(const ExecTarget& target, const posix_spawn_file_actions_t* a
 }
 
 constexpr ExecTarget kShell{AT_FDCWD, "/bin/sh"};
-
-bool inherits_any_stream(const Execution& e) {
-  bool does = false;
-  visit_inherited_streams(e, [&](int) { does = true; });
-  return does;
-}
 
 // libc starts a shell, past any preload, with the program's environment: what tells of streams is
 // in the command. start(command, child) is the real call; `has_failed` says so of its result.

@@ -90,6 +90,8 @@ void take_over(int number) {
   const base::KeepErrno keep;
   const char* value = secure_getenv(kHandoverVariable);
   if (const int number = value != nullptr ? parse_fd(value) : -1; number >= 0) take_over(number);
+  // It is for this program, not for those that it executes with no stream to inherit.
+  if (value != nullptr) unsetenv(kHandoverVariable);
   enter_inherited_listeners();
 }
 

@@ -49,8 +49,8 @@ inline constexpr OurCall kNeededCalls[] = {
 // These may fail, and cost a stream its place in memory, or its proof; they may not end the
 // program.
 inline constexpr OurCall kDispensableCalls[] = {
-    DDPSOCK_OUR_CALL(memfd_create), DDPSOCK_OUR_CALL(statx),  DDPSOCK_OUR_CALL(munlock),
-    DDPSOCK_OUR_CALL(getresuid),    DDPSOCK_OUR_CALL(socket),
+    DDPSOCK_OUR_CALL(memfd_create), DDPSOCK_OUR_CALL(statx),     DDPSOCK_OUR_CALL(munlock),
+    DDPSOCK_OUR_CALL(getresuid),    DDPSOCK_OUR_CALL(getresgid), DDPSOCK_OUR_CALL(socket),
 };
 
 // Made only by who is, or may become again, the superuser, for what that one has opened.

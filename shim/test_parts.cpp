@@ -151,6 +151,8 @@ class InvertingEngine final : public ddpsock::engine::StreamEngine {
   const char* name() const override { return "user"; }
   bool is_available() override { return true; }
   int handover_fd() const override { return -1; }
+  bool may_hand_over() const override { return false; }
+  void keep_handover() override {}
   void note_plain(const char*) override {}
   Handover begin_handover(Successor) override { return {-1, 0}; }
   void end_handover(const Handover&, pid_t) override {}

@@ -43,14 +43,6 @@ bool may_have_file(size_t size) {
   return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= size;
 }
 
-bool is_sealed_whole(int fd, size_t size) {
-  struct stat st;
-  if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) return false;
-  if (st.st_uid != geteuid() || st.st_size != static_cast<off_t>(size)) return false;
-  const int seals = fcntl(fd, F_GET_SEALS);
-  return seals >= 0 && (seals & kSeals) == kSeals;
-}
-
 Path path_of(uint32_t pid, uint32_t fd) {
   Path path;
   snprintf(path.data(), path.size(), "/proc/%u/fd/%u", pid, fd);
@@ -109,9 +101,17 @@ Result<base::UniqueFd> open_memory_file(uint32_t pid, uint32_t fd) {
   return file;
 }
 
+bool is_sealed_file(int fd, size_t size) {
+  struct stat st;
+  if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) return false;
+  if (st.st_uid != geteuid() || st.st_size != static_cast<off_t>(size)) return false;
+  const int seals = fcntl(fd, F_GET_SEALS);
+  return seals >= 0 && (seals & kSeals) == kSeals;
+}
+
 Result<base::UniqueFd> open_sealed_file(uint32_t pid, uint32_t fd, size_t size) {
   auto file = open_memory_file(pid, fd);
-  if (file && !is_sealed_whole(file->get(), size)) return fail_errno(EPROTO);
+  if (file && !is_sealed_file(file->get(), size)) return fail_errno(EPROTO);
   return file;
 }
 

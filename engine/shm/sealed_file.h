@@ -24,7 +24,10 @@ Result<base::UniqueFd> make_sealed_file(const char* name, size_t size);
 // (gone, or another pid namespace), EPROTO (something else).
 Result<base::UniqueFd> open_memory_file(uint32_t pid, uint32_t fd);
 
-// The same for a sealed one. EPROTO also: it is not sealed, or not of this size.
+// Is it a file of this user, of this size for good?
+bool is_sealed_file(int fd, size_t size);
+
+// As open_memory_file() for a sealed one. EPROTO also: it is none, or not of this size.
 Result<base::UniqueFd> open_sealed_file(uint32_t pid, uint32_t fd, size_t size);
 
 // All of it, shared. ENOMEM.

@@ -134,6 +134,17 @@ TEST_F(LifeTest, ALineageKnowsOfChildrenThatNobodyForesaw) {
   lineage.begin();
 }
 
+// Who has it by mistake cannot end the others by SIGBUS.
+TEST(Relatives, TheMemorysSizeIsSealed) {
+  const int fd = Arena::get()->fd();
+  struct stat st;
+  ASSERT_EQ(fstat(fd, &st), 0);
+  for (const off_t size : {off_t{0}, st.st_size - 4096, st.st_size + 4096}) {
+    EXPECT_EQ(ftruncate(fd, size), -1);
+    EXPECT_EQ(errno, EPERM);
+  }
+}
+
 TEST(Relatives, WhatTheDeadHeldIsUsedAgain) {
   TcpPair tcp;
   Arena& arena = *Arena::get();

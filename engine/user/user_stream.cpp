@@ -2,6 +2,7 @@
 #include "engine/user/user_stream.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -75,6 +76,16 @@ class UserStreamEngine final : public StreamEngine {
   int handover_fd() const override {
     const Arena* arena = Arena::get_if_mapped();
     return arena != nullptr && arena->live_records() > 0 ? arena->fd() : -1;
+  }
+
+  bool may_hand_over() const override {
+    const Arena* arena = Arena::get_if_mapped();
+    return arena != nullptr && arena->is_among_equals();
+  }
+
+  void keep_handover() override {
+    const Arena* arena = Arena::get_if_mapped();
+    if (arena != nullptr && arena->has_fd()) base::sys.fcntl(arena->fd(), F_SETFD, FD_CLOEXEC);
   }
 
   Handover begin_handover(Successor successor) override {

@@ -267,6 +267,49 @@ TEST_F(ExecTest, CloseOnExecIsObeyed) {
   expect_alive(pair_.client.get(), pair_.server.get());
 }
 
+// The rest of a server's child that serves another user, and executes a program of that user.
+constexpr uid_t kAnother = 65533;
+[[noreturn]] void execute_as_another(const Command& command) {
+  if (setgid(kAnother) == 0 && setuid(kAnother) == 0) execv(command.path(), command.list());
+  _exit(127);
+}
+
+TEST_F(ExecTest, AProgramThatInheritsNothingHasNoPartInWhatIsOpen) {
+  fcntl(pair_.server.get(), F_SETFD, FD_CLOEXEC);
+  const Command command({child_program(), "damage"});
+  for (const bool is_another : {false, true}) {
+    if (is_another && geteuid() != 0) continue;
+    send_all(pair_.client.get(), "one\ntwo\n");
+    EXPECT_EQ(recv_exactly(pair_.server.get(), 4), "one\n");
+    const pid_t pid = fork();
+    if (pid == 0) {
+      if (is_another) execute_as_another(command);
+      execv(command.path(), command.list());
+      _exit(127);
+    }
+    expect_exit(pid, 0);
+    EXPECT_EQ(recv_exactly(pair_.server.get(), 4), "two\n");
+    expect_alive(pair_.client.get(), pair_.server.get());
+  }
+}
+
+TEST_F(ExecTest, AProgramOfAnotherUserHasThePlainConnectionThatItInherits) {
+  if (geteuid() != 0) GTEST_SKIP() << "only the superuser becomes another";
+  const Pair other = connected_pair();
+  const auto start = [](int fd, const Command& command) {
+    const pid_t pid = fork();
+    if (pid != 0) return pid;
+    dup2(fd, 0);
+    dup2(fd, 1);
+    execute_as_another(command);
+  };
+  const std::string bytes = pattern(20'000);
+  EXPECT_EQ(talk({"another's", start}, Command({"/bin/cat"}), bytes), bytes);
+  expect_alive(other.client.get(), other.server.get());
+  const Fd nothing(open("/dev/null", O_RDWR | O_CLOEXEC));
+  expect_exit(start(nothing.get(), Command({child_program(), "damage"})), 0);
+}
+
 std::string output_of(const Command& command, char* const* environment) {
   std::array<int, 2> pipe_fds{};
   EXPECT_EQ(pipe(pipe_fds.data()), 0);

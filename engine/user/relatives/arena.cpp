@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,7 +12,7 @@
 #include <new>
 
 #include "base/clock.h"
-#include "base/fd.h"
+#include "base/keep_errno.h"
 #include "base/process.h"
 #include "base/sparse.h"
 #include "base/sys.h"
@@ -30,14 +29,6 @@ constexpr uint32_t kKeptBlocks = 64;
 constexpr uint32_t kAnonymousBlocks = 256;
 // Of the search for what dead relatives held.
 constexpr Duration kBetweenCollections = Duration::from_ms(100);
-
-// Out of the way of programs, which get the lowest numbers and try round ones; not so high that the
-// kernel must grow the table of descriptors much.
-int high_descriptor() {
-  rlimit files;
-  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return 0;
-  return static_cast<int>(std::max<rlim_t>(std::min<rlim_t>(files.rlim_cur, 4096), 16)) - 7;
-}
 
 std::atomic<Arena*> the_arena{nullptr};
 alignas(Arena) std::byte arena_storage[sizeof(Arena)];
@@ -63,11 +54,10 @@ Arena* Arena::map(int fd) {
   }
   struct stat st;
   if (fstat(fd, &st) != 0) return nullptr;
-  if (st.st_size == 0 && ftruncate(fd, static_cast<off_t>(kArenaSize)) != 0) return nullptr;
-  if (st.st_size != 0 && static_cast<size_t>(st.st_size) != kArenaSize) return nullptr;
   void* head = base::map_sparse(kRecordsOffset, fd);
   if (head == nullptr) return nullptr;
   auto* arena = new (arena_storage) Arena(static_cast<ArenaHead*>(head), fd);
+  arena->creator_ = Identity::of_caller();
   arena->fd_inode_ = st.st_ino;
   arena->fd_device_ = st.st_dev;
   // The first group of blocks too: a program that runs short of address space later goes on.
@@ -78,20 +68,29 @@ Arena* Arena::map(int fd) {
   return nullptr;
 }
 
+Identity Identity::of_caller() {
+  const base::KeepErrno keep;
+  uid_t real, effective, saved;
+  gid_t real_group, effective_group, saved_group;
+  if (getresuid(&real, &effective, &saved) != 0 ||
+      getresgid(&real_group, &effective_group, &saved_group) != 0)
+    return {};
+  const bool is_one = real == effective && real == saved && real_group == effective_group &&
+                      real_group == saved_group;
+  return {is_one, real, real_group};
+}
+
+bool Arena::is_among_equals() const {
+  const Identity me = Identity::of_caller();
+  return me.is_one && creator_.is_one && me.user == creator_.user && me.group == creator_.group;
+}
+
 Arena* Arena::create() {
-  rlimit file_size;
-  // A limit on files would answer ftruncate with a signal.
-  const bool may_have_file =
-      getrlimit(RLIMIT_FSIZE, &file_size) == 0 && file_size.rlim_cur == RLIM_INFINITY;
-  base::UniqueFd fd(may_have_file ? memfd_create(kArenaName, MFD_CLOEXEC) : -1);
-  if (fd.is_valid()) {
-    fchmod(fd.get(), S_IRUSR | S_IWUSR);
-    const int high = base::sys.fcntl(fd.get(), F_DUPFD_CLOEXEC, high_descriptor());
-    if (high >= 0) fd.reset(high);
-  }
-  Arena* arena = map(fd.get());
+  auto file = shm::make_sealed_file(kArenaName, kArenaSize);
+  if (file) fchmod(file->get(), S_IRUSR | S_IWUSR);
+  Arena* arena = map(file ? file->get() : -1);
   if (arena == nullptr) return nullptr;
-  static_cast<void>(fd.release());
+  if (file) static_cast<void>(file->release());
   arena->shared_->rotation.store(kMinRotation, std::memory_order_relaxed);
   arena->shared_->build.store(kArenaBuild, std::memory_order_release);
   return arena;
@@ -99,6 +98,7 @@ Arena* Arena::create() {
 
 Arena* Arena::adopt(int fd) {
   if (get_if_mapped() != nullptr || !base::process_init()) return nullptr;
+  if (!shm::is_sealed_file(fd, kArenaSize)) return nullptr;
   uint64_t build = 0;
   if (pread(fd, &build, sizeof build, 0) != static_cast<ssize_t>(sizeof build)) return nullptr;
   if (build != kArenaBuild) return nullptr;

@@ -56,6 +56,14 @@ class HolderSet {
   std::array<std::atomic<uint64_t>, kMax / 64> words_{};
 };
 
+// Whose a process is, if it is one user's and one group's; none otherwise.
+struct Identity {
+  static Identity of_caller();
+  bool is_one = false;
+  uid_t user = 0;
+  gid_t group = 0;
+};
+
 struct ArenaHead;
 struct RecordGroup;
 struct RecordHead;
@@ -76,11 +84,16 @@ class Arena {
   static Arena* get();
   static Arena* get_if_mapped();
   // Maps the arena that another program of this family carried here by exec, and owns `fd`; nullptr
-  // if that is not one of this build, or an arena is mapped already.
+  // if that is not one of this build, or not this user's, or an arena is mapped already.
   static Arena* adopt(int fd);
+  // Has this process the users and groups, real, effective and saved, of who made the arena, and
+  // would a program that it executes? Else the program could write where that one reads.
+  bool is_among_equals() const;
   // Close-on-exec; -1 where it could not be had (RLIMIT_FSIZE, no memfd): then nothing survives
   // exec.
   int fd() const { return fd_; }
+  // The program may have closed or replaced it.
+  bool has_fd() const { return is_mine(fd_); }
 
   // A zeroed record of kRecordSize bytes held by this process, or nullptr when all are in use.
   // Records come round in rotation, so that a thread that raced with release() meets a free one,
@@ -203,6 +216,7 @@ class Arena {
   ino_t fd_inode_ = 0;
   dev_t fd_device_ = 0;
   FreeContents free_contents_ = nullptr;
+  Identity creator_;
   std::array<std::atomic<RecordGroup*>, kRecordGroups> groups_{};
   std::array<std::atomic<uint8_t*>, kBlockGroups> block_groups_{};
 
