@@ -108,6 +108,38 @@ TEST_P(Children, GoOnAfterTheParentsClose) {
   expect_clean_exit(child);
 }
 
+// As a server does that gives its sessions to their users. What the parent had read from the kernel
+// for both is still there.
+TEST_P(Children, GoOnAfterTheParentsCloseAsAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "only the superuser becomes another";
+  Pair pair = connected_pair();
+  Child parent([&] {
+    int closed[2];
+    ASSERT_EQ(pipe(closed), 0);
+    pair.client.close();
+    EXPECT_EQ(recv_exactly(pair.server.get(), 5), "HELLO");
+    ASSERT_EQ(setuid(65533), 0);
+    const pid_t child = GetParam().fork();
+    if (child == 0) {
+      alarm(20);
+      run_and_exit([&] {
+        char byte;
+        close(closed[1]);
+        EXPECT_EQ(read(closed[0], &byte, 1), 0);
+        EXPECT_EQ(recv_exactly(pair.server.get(), 6), " WORLD");
+        send_all(pair.server.get(), pattern(10'000));
+      });
+    }
+    pair.server.close();
+    for (int fd : closed) close(fd);
+    expect_clean_exit(child);
+  });
+  pair.server.close();
+  send_all(pair.client.get(), "HELLO WORLD");
+  EXPECT_TRUE(is_same(recv_to_end(pair.client.get()), pattern(10'000)));
+  parent.expect_success();
+}
+
 // The child has made no call, and the parent is gone.
 TEST_P(Children, GoOnAfterTheParentsEnd) {
   Pair pair = connected_pair();

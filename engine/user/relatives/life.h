@@ -40,7 +40,7 @@ class Lineage {
  public:
   // From now on, of this process. Without System V memory (ENOSPC, a filter) nobody is found.
   void begin();
-  // One system call.
+  // One system call; two once this process has changed its user. What cannot be told may be so.
   bool has_unknown() const;
   // Between these two, for children that are foreseen: they do not count.
   void expect_child() const;
