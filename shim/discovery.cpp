@@ -205,7 +205,7 @@ Publication publish(int fd, std::optional<uid_t> owner, Entry entry, Talk talk) 
   entry.made_at = boot_seconds();
   if (entry.kind == Kind::kConnection) put_pid_namespace(entry, pid_namespace());
   if (!owner || !is_valid(entry.key)) return Publication::kNoRegistry;
-  auto registry = own_registry(*owner);
+  auto registry = own_registry(*owner, For::kPublishing);
   if (!registry) return Publication::kNoRegistry;
   const auto never = [](void*, const Entry&) { return false; };
   if (registry->publish(entry, never, nullptr)) return Publication::kDone;

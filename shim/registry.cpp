@@ -175,12 +175,17 @@ RegistryFile* keep_mapping(RegistryFile* file, uid_t owner, const struct stat& s
   return nullptr;
 }
 
-// Whose file may this process map for writing? Not that of anybody to whom it is superior, who
-// could truncate it under the mapping.
-bool may_write_for(uid_t owner) {
+// What this process may do for the sockets of a user. It maps no file of anybody to whom it is
+// superior, who could truncate it under the mapping.
+enum class Standing : uint8_t { kStranger, kOwner, kSuperuser };
+
+Standing standing_towards(uid_t owner) {
   uid_t real, effective, saved;
-  if (getresuid(&real, &effective, &saved) != 0) return false;
-  return owner == effective || (owner == 0 && (real == 0 || saved == 0));
+  if (getresuid(&real, &effective, &saved) != 0) return Standing::kStranger;
+  if (real == 0 || effective == 0 || saved == 0)
+    return owner == 0 ? Standing::kOwner : Standing::kSuperuser;
+  return owner == real && owner == effective && owner == saved ? Standing::kOwner
+                                                               : Standing::kStranger;
 }
 
 // This thread opens files as `owner` meanwhile, and no signal handler with it. The system calls act
@@ -197,6 +202,10 @@ class ActingAs {
     if (!is_other_) return;
     base::kernel_call(SYS_setfsuid, effective_);
     base::kernel_call(SYS_rt_sigprocmask, SIG_SETMASK, &mask_, nullptr, sizeof mask_);
+  }
+  // A superuser without CAP_SETUID may not. What it made would bear the wrong owner.
+  bool is_so(uid_t owner) const {
+    return !is_other_ || base::kernel_call(SYS_setfsuid, uid_t{~0u}) == static_cast<long>(owner);
   }
   ActingAs(const ActingAs&) = delete;
   ActingAs& operator=(const ActingAs&) = delete;
@@ -217,10 +226,48 @@ RegistryFile* open_mapping(const Path& path, uid_t owner) {
   return file != nullptr ? keep_mapping(file, owner, st) : nullptr;
 }
 
+bool is_as_it_should_be(const Path& path, uid_t owner, struct stat& st) {
+  return lstat(path.data(), &st) == 0 && is_trustworthy(st, owner) && is_whole(st);
+}
+
 RegistryFile* find_current_mapping(const Path& path, uid_t owner) {
   struct stat st;
-  if (lstat(path.data(), &st) != 0 || !is_trustworthy(st, owner)) return nullptr;
-  return find_mapping_of(st);
+  return is_as_it_should_be(path, owner, st) ? find_mapping_of(st) : nullptr;
+}
+
+// The last file in which this process has said that the superuser vouches. That of another user is
+// said again.
+struct SaidIn {
+  std::atomic<uint64_t> device{0}, inode{0};
+  bool is(const struct stat& st) const {
+    return device.load(std::memory_order_relaxed) == st.st_dev &&
+           inode.load(std::memory_order_relaxed) == st.st_ino;
+  }
+};
+constinit SaidIn said_in{};
+
+// What the superuser's own file says of a user's sockets is looked for once that user's says so.
+bool say_superuser_vouches(uid_t owner) {
+  Path path;
+  struct stat st;
+  if (!name_file(owner, path)) return false;
+  if (is_as_it_should_be(path, owner, st) && said_in.is(st)) return true;
+  const ActingAs acting(owner);
+  if (!acting.is_so(owner) || !may_have_file()) return false;
+  const int fd = open_own(path);
+  if (fd < 0) return false;
+  const std::array<uint64_t, 2> head{kRegistryMagic, 1};
+  std::array<uint64_t, 2> known{};
+  const bool is_said =
+      complete_file(fd, owner, st) &&
+      pread(fd, known.data(), sizeof known, 0) == ssize_t{sizeof known} &&
+      (known[0] == 0 || known[0] == kRegistryMagic) &&
+      (known == head || pwrite(fd, head.data(), sizeof head, 0) == ssize_t{sizeof head});
+  base::kernel_call(SYS_close, fd);
+  if (!is_said) return false;
+  said_in.device.store(st.st_dev, std::memory_order_relaxed);
+  said_in.inode.store(st.st_ino, std::memory_order_relaxed);
+  return true;
 }
 
 bool read_at(int fd, void* into, size_t size, size_t offset) {
@@ -247,15 +294,26 @@ std::optional<Lookup> search(int fd, const SocketKey& key) {
   return std::nullopt;
 }
 
-Lookup look_up_in_file(const Path& path, uid_t owner, const SocketKey& key) {
+// As look_up(), of one file; and whether it says that the superuser vouches.
+Lookup look_up_in_file(const Path& path, uid_t owner, const SocketKey& key, bool& is_vouched) {
   constexpr Lookup kOutOfSight{Lookup::Outcome::kOutOfSight};
   const RawFd fd(path, O_RDONLY | kOpenFlags);
   if (!fd.is_valid()) return errno == ENOENT ? Lookup{Lookup::Outcome::kAbsent} : kOutOfSight;
   struct stat st;
-  uint64_t magic;
+  std::array<uint64_t, 2> head;
   if (fstat(fd.get(), &st) != 0 || !is_trustworthy(st, owner) || !is_whole(st)) return kOutOfSight;
-  if (!read_at(fd.get(), &magic, sizeof magic, 0) || magic != kRegistryMagic) return kOutOfSight;
+  if (!read_at(fd.get(), &head, sizeof head, 0) || head[0] != kRegistryMagic) return kOutOfSight;
+  is_vouched = head[1] != 0;
   return search(fd.get(), key).value_or(kOutOfSight);
+}
+
+Lookup look_up_mapped_or_not(const Path& path, uid_t owner, const SocketKey& key,
+                             bool& is_vouched) {
+  RegistryFile* file = find_current_mapping(path, owner);
+  if (file == nullptr) return look_up_in_file(path, owner, key, is_vouched);
+  is_vouched = file->superuser_vouches.load(std::memory_order_relaxed) != 0;
+  const auto entry = RegistryTable(*file).find(key);
+  return entry ? Lookup{Lookup::Outcome::kFound, *entry} : Lookup{Lookup::Outcome::kAbsent};
 }
 
 bool is_ambiguous(uid_t owner) {
@@ -267,24 +325,33 @@ bool is_ambiguous(uid_t owner) {
 Lookup look_up(uid_t owner, const SocketKey& key) {
   Path path;
   if (is_ambiguous(owner) || !name_file(owner, path)) return {Lookup::Outcome::kOutOfSight};
-  if (RegistryFile* file = find_current_mapping(path, owner); file != nullptr) {
-    const auto entry = RegistryTable(*file).find(key);
-    return entry ? Lookup{Lookup::Outcome::kFound, *entry} : Lookup{Lookup::Outcome::kAbsent};
-  }
-  return look_up_in_file(path, owner, key);
+  bool is_vouched = false;
+  const Lookup found = look_up_mapped_or_not(path, owner, key, is_vouched);
+  const bool has_superuser_a_say =
+      is_vouched && owner != 0 && found.outcome == Lookup::Outcome::kAbsent;
+  return has_superuser_a_say ? look_up(0, key) : found;
 }
 
-std::optional<RegistryTable> own_registry(uid_t owner) {
+std::optional<RegistryTable> own_registry(uid_t owner, For what) {
   Path path;
   if (!name_file(owner, path)) return std::nullopt;
   RegistryFile* file = find_current_mapping(path, owner);
-  if (file == nullptr && may_write_for(owner)) file = open_mapping(path, owner);
+  if (file == nullptr) {
+    const Standing standing = standing_towards(owner);
+    if (standing == Standing::kSuperuser) {
+      if (what == For::kPublishing && !say_superuser_vouches(owner)) return std::nullopt;
+      return own_registry(0, what);
+    }
+    if (standing == Standing::kOwner) file = open_mapping(path, owner);
+  }
   if (file == nullptr) return std::nullopt;
   return RegistryTable(*file);
 }
 
 std::optional<RegistryTable> mapped_registry(uid_t owner) {
-  RegistryFile* file = find_mapping(owner, [](const Mapping&) { return true; });
+  const auto any = [](const Mapping&) { return true; };
+  RegistryFile* file = find_mapping(owner, any);
+  if (file == nullptr) file = find_mapping(0, any);
   if (file == nullptr) return std::nullopt;
   return RegistryTable(*file);
 }

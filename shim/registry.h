@@ -5,9 +5,11 @@
 // (inet_diag); so a user can vouch for own sockets and for no others.
 //
 // The own user's file is mapped and written. The files of others are read, not mapped: their owner
-// could truncate them under a mapping. No descriptor stays open. The file is never removed by the
-// library (doc/decisions/0010-discovery.md); who removes it costs new connections their proof and
-// nothing else.
+// could truncate them under a mapping. So a process that acts as a user and may become the
+// superuser again (seteuid) speaks in the superuser's file, and says so in the user's. No
+// descriptor stays open. The file is never removed by the library
+// (doc/decisions/0010-discovery.md); who removes it costs new connections their proof and nothing
+// else.
 //
 // All functions are thread-safe, lock-free and async-signal-safe, and work after fork.
 #ifndef DDPSOCK_SHIM_REGISTRY_H_
@@ -39,11 +41,13 @@ constexpr uid_t kOverflowUid = 65534;
 // Does the user `owner` vouch for the socket? Reads the file anew each time.
 Lookup look_up(uid_t owner, const SocketKey& key);
 
-// The file of `owner`, for writing: mapped before (perhaps under another identity, or by the parent
-// of this process), or if `owner` is the effective user, or the superuser that this process may
-// become again, opened and if need be made. Nothing if that fails; a file that was removed or
-// replaced meanwhile is opened anew.
-std::optional<RegistryTable> own_registry(uid_t owner);
+// Where this process may write of sockets of `owner`: that user's file, if it was mapped before
+// (perhaps under another identity, or by the parent of this process) or if this process is that
+// user and no other; the superuser's, if it is the superuser or may become it again. Opened and if
+// need be made, and anew where it was removed or replaced meanwhile. Nothing if that fails.
+// kPublishing: what is written is found by look_up(owner).
+enum class For : uint8_t { kAmending, kPublishing };
+std::optional<RegistryTable> own_registry(uid_t owner, For what = For::kAmending);
 
 // As above, but never makes or opens a file: only what this process has mapped, wherever it is now.
 std::optional<RegistryTable> mapped_registry(uid_t owner);

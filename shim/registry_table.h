@@ -77,7 +77,8 @@ struct RegistryFile {
     std::array<std::atomic<uint64_t>, kSlotWords> words;
   };
   std::atomic<uint64_t> magic;
-  std::array<std::atomic<uint64_t>, kSlotWords - 1> reserved;
+  std::atomic<uint64_t> superuser_vouches;  // in its own file, for some of this user's sockets
+  std::array<std::atomic<uint64_t>, kSlotWords - 2> reserved;
   std::array<Slot, kSlots> slots;
 };
 inline constexpr size_t kRegistryFileSize = sizeof(RegistryFile);

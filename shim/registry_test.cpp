@@ -277,11 +277,51 @@ TEST_F(FileTest, AnotherUsersFileIsReadNotMapped) {
   EXPECT_EQ(outcome(kOther), Outcome::kOutOfSight) << "owned by root, who squats on the name";
   ASSERT_EQ(chown(path.c_str(), kOther, kOther), 0);
   EXPECT_EQ(outcome(kOther), Outcome::kFound);
-  EXPECT_FALSE(own_registry(kOther));
   ASSERT_EQ(truncate(path.c_str(), 4096), 0);
   EXPECT_EQ(outcome(kOther), Outcome::kOutOfSight);
+  EXPECT_FALSE(own_registry(kOther, For::kPublishing));
   unlink(path.c_str());
   EXPECT_EQ(outcome(kOther), Outcome::kAbsent);
+}
+
+TEST_F(FileTest, TheSuperuserVouchesForOthersInItsOwnFile) {
+  if (me_ != 0) GTEST_SKIP() << "needs the superuser";
+  constexpr uid_t kOther = 12345, kThird = 12346;
+  for (int round = 0; round < 2; ++round) {
+    auto mine = own_registry(kOther, For::kPublishing);
+    ASSERT_TRUE(mine && mine->publish(entry_, never_gone, nullptr));
+    struct stat st;
+    ASSERT_EQ(stat(file_of(kOther).c_str(), &st), 0);
+    EXPECT_EQ(st.st_uid, kOther);
+    EXPECT_EQ(outcome(kOther), Outcome::kFound);
+    EXPECT_EQ(outcome(kThird), Outcome::kAbsent) << "whose file says nothing of it";
+    EXPECT_EQ(look_up(kOther, make_entry(999).key).outcome, Outcome::kAbsent);
+    // Its owner can do that at any time, and harms nobody else.
+    ASSERT_EQ(truncate(file_of(kOther).c_str(), 0), 0);
+    EXPECT_EQ(outcome(kOther), Outcome::kOutOfSight);
+    EXPECT_TRUE(mine->withdraw(entry_.key));
+  }
+}
+
+TEST_F(FileTest, WhoActsAsAnotherDoesNotMapTheirFile) {
+  if (me_ != 0) GTEST_SKIP() << "needs the superuser";
+  constexpr uid_t kOther = 12345;
+  chmod(std::filesystem::path(file_of(kOther)).parent_path().c_str(), 01777);
+  const auto in_child = [&](auto become) {
+    const pid_t child = fork();
+    if (child == 0) {
+      if (!become()) _exit(1);
+      auto mine = own_registry(kOther, For::kPublishing);
+      if (!mine || truncate(file_of(kOther).c_str(), 0) != 0) _exit(2);
+      _exit(mine->find(entry_.key) ? 3 : 0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return status;
+  };
+  EXPECT_EQ(in_child([] { return seteuid(kOther) == 0; }), 0);
+  EXPECT_EQ(in_child([] { return setresuid(kOther, kOther, 0) == 0; }), 0);
+  EXPECT_EQ(in_child([] { return setresuid(0, kOther, kOther) == 0; }), 0);
 }
 
 TEST_F(FileTest, ProcessesShareOneTable) {

@@ -267,6 +267,15 @@ def changed_user(how):
         serve_one(listener)
 
 
+def act_as_another():
+    """Opens everything as another user, who can truncate what he owns."""
+    os.seteuid(NOBODY)
+    for _ in range(3):
+        with open_listener() as listener:
+            serve_one(listener)
+        sys.stdin.readline()
+
+
 # The tests.
 
 
@@ -374,6 +383,19 @@ class Kept(Fates):
     def test_opened_as_another_user(self):
         server = self.start("changed_user", "effective")
         self.meet(self.expect_line(server, "port"), server, "user")
+
+    @unittest.skipIf(os.geteuid() != 0, "needs the superuser to become another")
+    def test_opened_while_acting_as_another_user(self):
+        theirs = os.path.join(self.folder, f"ddpsock-{NOBODY}")
+        server = self.start("act_as_another")
+        for size, engine in (0, "user"), (4096, "user"), (None, self.unproved):
+            self.meet(self.expect_line(server, "port"), server, engine)
+            self.expect_line(server, "engine")
+            if DDPRUN and size is not None:
+                os.truncate(theirs, size)
+            server.stdin.write("\n")
+            server.stdin.flush()
+        self.assertEqual(server.wait(), 0)
 
 
 class LastDescriptor(Fates):

@@ -58,17 +58,8 @@ void become(uid_t user) {
   if (base::kernel_call(SYS_setresuid, kSame, user, kSame) != 0) fail_errno("setresuid");
 }
 
-// A library that keeps a record of each user's sockets opens it for who is that user, and has it
-// from then on.
-bool open_record() {
-  const Fd fd(open_socket(false, 0));
-  return listen(fd.get(), 1) == 0;
-}
-
 Fd open_socket_of(uid_t user, bool is_raw, int type_flags) {
   become(user);
-  static const bool has_record = open_record();
-  if (!has_record) fail_errno("listen");
   Fd fd(open_socket(is_raw, type_flags));
   become(0);
   return fd;
