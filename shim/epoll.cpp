@@ -258,7 +258,7 @@ int own_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
                            WatchedSet::defer(set, operation, fd, event);
   std::optional<MemberChange> change;
   if (is_any_watched() || (is_any_set_watched() && !is_deferred)) change.emplace(set);
-  const WatchedSet::Order order(is_deferred ? nullptr : WatchedSet::find(set), fd);
+  const WatchedSet::CtlCall call(is_deferred ? nullptr : WatchedSet::find(set), fd);
   const int result = is_deferred ? 0 : real.epoll_ctl(set, operation, fd, event);
   if (result != 0) return result;
   if (is_any_watched() && operation != EPOLL_CTL_DEL) note_member(set, fd, event->data);

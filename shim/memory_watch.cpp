@@ -405,10 +405,10 @@ void WatchedSet::tell_kernel_all() {
   for (WatchedSet& s : sets) s.tell_all();
 }
 
-WatchedSet::Order::Order(WatchedSet* set, int fd)
+WatchedSet::CtlCall::CtlCall(WatchedSet* set, int fd)
     : set_(set), fd_(fd), before_(set != nullptr ? set->orders_of(fd).load() : 0) {}
 
-WatchedSet::Order::~Order() {
+WatchedSet::CtlCall::~CtlCall() {
   if (set_ == nullptr || set_->orders_of(fd_).fetch_add(1) == before_) return;
   if (Watch* w = set_->find_fd(fd_); w != nullptr) set_->order_again(*w, fd_);
 }

@@ -55,12 +55,12 @@ class WatchedSet {
   void tell_all();
   // A call of the program's epoll_ctl, from before the kernel hears of it until that is known here.
   // Of calls that overlap nobody knows which the kernel heard last.
-  class Order {
+  class CtlCall {
    public:
-    Order(WatchedSet* set, int fd);  // nullptr: of none
-    ~Order();
-    Order(const Order&) = delete;
-    Order& operator=(const Order&) = delete;
+    CtlCall(WatchedSet* set, int fd);  // nullptr: of none
+    ~CtlCall();
+    CtlCall(const CtlCall&) = delete;
+    CtlCall& operator=(const CtlCall&) = delete;
 
    private:
     WatchedSet* set_;

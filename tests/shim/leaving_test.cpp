@@ -351,7 +351,7 @@ TEST_F(Leaving, TimeStampsAskedForBeforeAreGivenOrRefused) {
     Pair pair = pair_with_time_stamps(asker, is_refused);
     const int client = pair.client.get(), server = pair.server.get();
     expect_alive(client, server);
-    EXPECT_EQ(is_refused, is_in_ddp_mode() && column() != Column::kOtherUser)
+    EXPECT_EQ(is_refused, is_ddp_mode_required())
         << "only a rule that requires DDPMODE is a reason";
     EXPECT_EQ(is_stream(client), is_refused);
     EXPECT_EQ(is_stream(server), is_refused);

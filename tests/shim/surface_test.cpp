@@ -346,14 +346,13 @@ TEST_F(Surface, WhatOnlyTheKernelServesIsPlainFromTheStart) {
     const Listener listener = listen_loopback();
     const Fd client = make_client_socket();
     const int result = setsockopt(client.get(), SOL_SOCKET, o.name, o.value, o.size);
-    const bool is_required = is_in_ddp_mode() && column() != Column::kOtherUser;
-    EXPECT_EQ(result, is_required ? -1 : 0);
+    EXPECT_EQ(result, is_ddp_mode_required() ? -1 : 0);
     if (result != 0) {
       EXPECT_EQ(errno, ENOPROTOOPT);
     }
     EXPECT_EQ(connect_to(client.get(), listener.address), 0);
     const Fd server = accept_one(listener.fd.get());
-    EXPECT_EQ(is_stream(client.get()), is_required);
+    EXPECT_EQ(is_stream(client.get()), is_ddp_mode_required());
     if (o.name != SO_PEEK_OFF) expect_alive(client.get(), server.get());
   }
 }

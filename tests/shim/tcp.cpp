@@ -80,9 +80,12 @@ bool is_client_raw() {
 
 }  // namespace
 
+bool is_ddp_mode_required() {
+  return column() == Column::kDdp || column() == Column::kShm || column() == Column::kOneSided;
+}
+
 bool is_in_ddp_mode() {
-  return column() == Column::kDdp || column() == Column::kShm || column() == Column::kOneSided ||
-         column() == Column::kOtherUser;
+  return is_ddp_mode_required() || column() == Column::kOtherUser;
 }
 
 Column column() {

@@ -37,6 +37,8 @@ enum class Column {
 };
 // kDdp, kShm, kOneSided and kOtherUser.
 bool is_in_ddp_mode();
+// kDdp, kShm and kOneSided: rules require DDPMODE.
+bool is_ddp_mode_required();
 Column column();  // from the environment variable SHIM_TEST_COLUMN; kNative without it
 
 // Every test gets a deadline and starts with SIGPIPE ignored.
