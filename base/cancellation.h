@@ -5,11 +5,17 @@
 
 #include <pthread.h>
 #include <sys/eventfd.h>
-#include <sys/single_threaded.h>
 
 #include "base/unfinished.h"
 
 namespace ddpsock::base {
+
+// libc's __libc_single_threaded. The preloaded library has one of its own, for programs of another
+// libc, and finds libc's when it starts.
+extern constinit const char* single_threaded;
+inline bool is_single_threaded() {
+  return *single_threaded != 0;
+}
 
 // The calling thread is not cancelled while one of these lives, but at its next cancellation point
 // after. For system calls that do not wait, in code that must not be left half-way: most of what
@@ -18,7 +24,7 @@ namespace ddpsock::base {
 class Uncancelled {
  public:
   Uncancelled() {
-    if (__libc_single_threaded == 0) pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_);
+    if (!is_single_threaded()) pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_);
   }
   ~Uncancelled() {
     if (before_ != kUntouched) pthread_setcancelstate(before_, nullptr);
@@ -36,7 +42,7 @@ class UncancelledCall : private Unfinished {
  public:
   UncancelledCall() : Unfinished(abandon) {
     begin();
-    if (__libc_single_threaded == 0) pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_);
+    if (!is_single_threaded()) pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_);
   }
   ~UncancelledCall() { restore(); }
 
@@ -52,7 +58,7 @@ class UncancelledCall : private Unfinished {
 
 // For a call that is one, and that may get along with system calls that are none.
 inline void cancellation_point() {
-  if (__libc_single_threaded == 0) pthread_testcancel();
+  if (!is_single_threaded()) pthread_testcancel();
 }
 
 // An eventfd, non-blocking. A counter at its maximum refuses, but then its reader has a signal.

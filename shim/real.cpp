@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "base/cancellation.h"
 #include "base/keep_errno.h"
 #include "base/kernel_call.h"
 #include "base/sys.h"
@@ -77,6 +78,9 @@ void give_engines_the_real_calls() {
   is_aside =
       gnu_get_libc_version == nullptr || (first != nullptr && !is_inside_this_library(first));
   if (is_aside) choose_nothing();
+  // Where the program has a copy of it (-fno-pic, or C++), that is the one that libc writes.
+  if (const void* found = find_first("__libc_single_threaded"); found != nullptr)
+    base::single_threaded = static_cast<const char*>(found);
 }
 
 }  // namespace

@@ -85,7 +85,8 @@ int pthread_atfork(void (*prepare)(), void (*parent)(), void (*child)()) noexcep
   return function != nullptr ? function(prepare, parent, child, nullptr) : ENOSYS;
 }
 
-// libstdc++ asks whether it may count references without atomic instructions.
+// libstdc++ asks whether it may count references without atomic instructions. What the library
+// itself asks is base/cancellation.h's.
 char __libc_single_threaded = 0;
 
 }  // extern "C"
