@@ -360,6 +360,12 @@ class LaneReader {
     const uint64_t n = lane_.writer.octets.load(std::memory_order_seq_cst) - s_.octets;
     return n <= kMostOctets ? n : 0;
   }
+  // What the kernel has unread is counted, or an FPDU behind all that were. The end is read first:
+  // what the writer counted before it is seen then.
+  bool accounts_for_octet() const {
+    const uint64_t last = lane_.writer.last_octet.load(std::memory_order_acquire);
+    return octets_unread() > 0 || (last != 0 && s_.octets == last - 1);
+  }
   void note_octets(size_t n) { s_.octets += n; }
   // After close(): octets_unread() is what lies, or will lie, in the kernel.
   bool are_octets_settled() const {

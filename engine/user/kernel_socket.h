@@ -28,7 +28,8 @@ int wait_ready(int fd, short events, Time deadline);
 // From SO_RCVTIMEO or SO_SNDTIMEO, counted from now; kNever if unset.
 Time deadline_of(int fd, int option);
 
-// SO_RCVLOWAT as the kernel counts it, best effort.
+// SO_RCVLOWAT as the kernel counts it, best effort. If so much is unread the kernel tells all its
+// pollers again, by an edge too.
 void set_kernel_low_water(int fd, int bytes);
 
 // Unread bytes in the kernel (FIONREAD), frames and all; 0 if it does not say.

@@ -5,6 +5,9 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "base/keep_errno.h"
 #include "engine/user/hold.h"
 #include "engine/user/identity.h"
@@ -60,11 +63,15 @@ size_t look_behind_border(Connection& c, IoCursor* to, bool is_truncating) {
   return to != nullptr ? look_into_memory(c, *to, is_truncating) : bytes_in_memory(c);
 }
 
+size_t wanted_by_look(const Connection& c, size_t room, int flags) {
+  if ((flags & MSG_WAITALL) != 0) return room;
+  return std::min(room, static_cast<size_t>(std::max(c.rx.low_water.load(), 1)));
+}
+
 Io peek(Connection& c, int fd, std::span<const iovec> to, int flags) {
   Scan scan(c, fd, IoCursor(to).left());
   const bool is_nonblocking_call = (flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd);
-  const size_t wanted =
-      (flags & MSG_WAITALL) != 0 && !is_nonblocking_call ? IoCursor(to).left() : 1;
+  const size_t wanted = is_nonblocking_call ? 1 : wanted_by_look(c, IoCursor(to).left(), flags);
   Patience patience(fd);
   for (bool has_dropped = false;;) {
     prepare_look(c, fd);
@@ -91,7 +98,7 @@ Io peek(Connection& c, int fd, std::span<const iovec> to, int flags) {
     }
     size_t queued = sight.queued;
     if (sight.payload == 0 && sight.has_partial) {
-      if (const int e = scan.swallow(); e != 0) return Io::fail(e);
+      if (const int e = take_partial(c, fd); e != 0) return Io::fail(e);
       queued = 0;
     }
     if (is_nonblocking_call) return Io::fail(EAGAIN);
@@ -134,10 +141,22 @@ Io readable(Connection& c, int fd) {
   return readable_on_wire(c, fd);
 }
 
-// A look copies all that lies there, so it is only for what has come since the last one.
+// A look copies all that lies there, so it is only for what has come since the last one; and of
+// much that keeps coming while it is read in small pieces, only where the last count is down to a
+// quarter. What such an answer leaves out comes with an edge, for a program that waits for that.
+static bool is_count_good(Connection& c, int fd) {
+  ReceiveCount& count = c.rx.count;
+  if (!count.is_known()) return false;
+  const size_t queued = bytes_queued(fd);
+  const bool may_lag = std::exchange(count.may_lag, false);
+  if (queued == count.queue) return true;
+  if (!may_lag || queued <= Arena::kBlockSize || count.payload < queued / 4) return false;
+  set_kernel_low_water(fd, 1);
+  return true;
+}
+
 static Io readable_on_wire(Connection& c, int fd) {
-  if (c.rx.counted_queue != Rx::kUncounted && bytes_queued(fd) == c.rx.counted_queue)
-    return Io::ok(c.rx.counted_payload);
+  if (is_count_good(c, fd)) return Io::ok(c.rx.count.payload);
   const uint32_t buffered = c.inbox.buffered();
   for (size_t room = 0;;) {
     Scan scan(c, fd, room);
@@ -151,11 +170,12 @@ static Io readable_on_wire(Connection& c, int fd) {
     keep_error(c, sight.error);
     const bool is_plain_sight = sight.error == 0 && !sight.has_empty && !c.inbox.has_beyond() &&
                                 c.segment.load(std::memory_order_relaxed) == nullptr;
-    c.rx.counted_queue = is_plain_sight ? static_cast<uint32_t>(sight.queued) : Rx::kUncounted;
-    c.rx.counted_payload = static_cast<uint32_t>(sight.payload);
+    const auto seen = static_cast<uint32_t>(sight.queued);
+    c.rx.count = {.queue = is_plain_sight ? seen : ReceiveCount::kUnknown,
+                  .payload = static_cast<uint32_t>(sight.payload)};
     // A program that is told of nothing waits for an edge. Part of an FPDU must not be left where
     // it may keep the kernel from taking the rest.
-    if (sight.payload == 0 && sight.has_partial && !sight.has_empty) scan.swallow();
+    if (sight.payload == 0 && sight.has_partial && !sight.has_empty) take_partial(c, fd);
     return Io::ok(static_cast<ssize_t>(sight.payload));
   }
 }
@@ -203,7 +223,7 @@ bool is_recv_ready(Connection& c, int fd) {
   if (sight.payload >= wanted) return true;
   // What cannot grow any more need not reach the mark.
   if (sight.payload > 0 && is_ready_now(fd, POLLRDHUP)) return true;
-  if (sight.payload == 0 && sight.has_partial && !sight.has_empty) scan.swallow();
+  if (sight.payload == 0 && sight.has_partial && !sight.has_empty) take_partial(c, fd);
   return false;
 }
 

@@ -10,6 +10,8 @@ namespace ddpsock::engine {
 
 // recv() with MSG_PEEK, where FPDUs come next. REQUIRES: the receive lease.
 Io peek(Connection& c, int fd, std::span<const iovec> to, int flags);
+// How many bytes a look that may wait is for, with room for so many.
+size_t wanted_by_look(const Connection& c, size_t room, int flags);
 // Stream::readable() and is_recv_ready().
 Io readable(Connection& c, int fd);
 bool is_recv_ready(Connection& c, int fd);

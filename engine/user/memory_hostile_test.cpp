@@ -438,6 +438,22 @@ TEST_F(HostilePeer, AnOctetThatWasNotCountedIsFoundByPollersToo) {
   EXPECT_NE(b.s->status().failure, nullptr);
 }
 
+class HostilePeerOfACall : public HostilePeer, public testing::WithParamInterface<int> {};
+
+INSTANTIATE_TEST_SUITE_P(Flags, HostilePeerOfACall,
+                         testing::Values(0, MSG_DONTWAIT, MSG_PEEK, MSG_PEEK | MSG_DONTWAIT));
+
+// It says that it has left the memory, behind octets of which there will be none.
+TEST_P(HostilePeerOfACall, AnOctetBeforeTheLastThatWasNotCountedHoldsNobody) {
+  start();
+  attacker.lane_in().writer.last_octet.store(1000);
+  attacker.send_bytes(Buffer{0});
+  ASSERT_TRUE(kernel_says_readable(b.fd));
+  uint8_t byte;
+  EXPECT_EQ(b.recv(&byte, 1, GetParam()).error, ECONNRESET);
+  EXPECT_NE(b.s->status().failure, nullptr);
+}
+
 // What the offer names is looked at and left: the connection stays with the user engine.
 TEST(HostileOffer, OfSomethingElseIsNotTaken) {
   const base::UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));

@@ -180,7 +180,7 @@ bool MemoryReceiver::sleep(int flags) {
   if (flags == 0) fd_.note_sleep();
   if (n <= 0) return on_end(n);
   if (leave()) return false;
-  if (lane_->octets_unread() == 0 && !lane_->is_leaving()) error_ = fail_lost(c_, fd_, kNotCounted);
+  if (!lane_->accounts_for_octet()) error_ = fail_lost(c_, fd_, kNotCounted);
   return error_ == 0;
 }
 

@@ -68,7 +68,7 @@ bool rest_between_looks(Connection& c, int& fd) {
 Io peek_in_memory(Connection& c, int fd, std::span<const iovec> to, int flags) {
   const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd);
   const size_t room = IoCursor(to).left();
-  const size_t wanted = (flags & MSG_WAITALL) != 0 && may_wait ? room : 1;
+  const size_t wanted = may_wait ? wanted_by_look(c, room, flags) : 1;
   Patience patience(fd);
   InLane lane(c);
   for (uint64_t vain = 0;; ++vain) {
@@ -108,8 +108,7 @@ Io peek_in_memory(Connection& c, int fd, std::span<const iovec> to, int flags) {
       continue;
     }
     if (n <= 0) return error == 0 ? Io::ok(0) : Io::fail(error);
-    if (lane->octets_unread() == 0 && !lane->is_leaving())
-      return Io::fail(fail_lost(c, fd, kNotCounted));
+    if (!lane->accounts_for_octet()) return Io::fail(fail_lost(c, fd, kNotCounted));
   }
 }
 
@@ -131,7 +130,7 @@ bool is_ready_in_memory(Connection& c, int fd) {
     if (lane->size() > 0) continue;
     if (n <= 0) return error != EAGAIN;
     if (lane->has_left()) return true;
-    if (lane->octets_unread() == 0 && !lane->is_leaving()) {
+    if (!lane->accounts_for_octet()) {
       c.rx.error = fail_lost(c, fd, kNotCounted);
       return true;
     }

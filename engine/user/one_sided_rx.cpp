@@ -19,6 +19,7 @@
 #include "engine/user/io_cursor.h"
 #include "engine/user/kernel_socket.h"
 #include "engine/user/leaving.h"
+#include "engine/user/looks.h"
 #include "engine/user/one_sided.h"
 #include "engine/user/patience.h"
 #include "engine/user/rx.h"
@@ -265,11 +266,7 @@ static Io recv_drained(Connection& c, int fd, IoCursor& to, int flags, size_t& g
   const bool is_looking = (flags & MSG_PEEK) != 0;
   const bool is_truncating = (flags & MSG_TRUNC) != 0;
   const size_t room = to.left() + got;
-  const size_t wanted =
-      (flags & MSG_WAITALL) != 0
-          ? room
-          : std::min<size_t>(
-                room, static_cast<size_t>(std::max(is_looking ? 1 : c.rx.low_water.load(), 1)));
+  const size_t wanted = wanted_by_look(c, room, flags);
   std::optional<size_t> most;
   size_t before = 0;
   for (int in_vain = 0;;) {
@@ -311,7 +308,7 @@ static Io recv_drained(Connection& c, int fd, IoCursor& to, int flags, size_t& g
       return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(EAGAIN);
     const int e = await_more(c, fd, flags, patience, got > 0);
     if (e == kEndOfStream) return Io::ok(static_cast<ssize_t>(got));
-    if (e != 0) return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(e);
+    if (e != 0) return part_or_error(c, got, e);
     most.reset();
   }
 }

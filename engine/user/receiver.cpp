@@ -34,7 +34,6 @@ Receiver::Receiver(Connection& c, int fd, IoCursor& to, int flags, size_t got)
       flags_(flags),
       is_near_border_(is_near_memory(c)),
       got_(got) {
-  rx_.counted_queue = Rx::kUncounted;
   // A call that lost its descriptor has left the byte that goes with the last it delivered.
   if (inbox_.left == 0) must_drop_ = std::exchange(inbox_.has_kept_byte, false);
   if (inbox_.block != Arena::kNoBlock) {
@@ -207,6 +206,17 @@ void Receiver::on_end() {
     error_ = fail_lost(c_, fd_, "the peer's stream ended inside an FPDU");
 }
 
+// Programs take what FIONREAD told as all there is, and then wait for an edge. Part of an FPDU that
+// lay behind it must not be left where it may keep the kernel from taking the rest.
+void Receiver::settle_count() {
+  rx_.count.take_payload(got_);
+  if (is_near_border_ || (error_ != 0 && error_ != EAGAIN)) {
+    rx_.count.forget();
+  } else if (rx_.count.payload == 0 && rx_.count.queue > 0 && inbox_.left == 0) {
+    take_partial(c_, fd_);
+  }
+}
+
 Io Receiver::finish() {
   if (fd_.is_copy()) [[unlikely]]
     return got_ > 0 ? Io::ok(static_cast<ssize_t>(got_)) : Io::fail(EINTR);
@@ -225,6 +235,8 @@ Io Receiver::finish() {
   }
   inbox_.beg = beg_;
   inbox_.end = end_;
+  if (rx_.count.is_known()) [[unlikely]]
+    settle_count();
   if (error_ == EPROTOTYPE) [[unlikely]]
     return recv_turned(c_, fd_, to_, flags_, got_, patience_);
   if (got_ > 0) {

@@ -55,6 +55,7 @@ class Receiver {
   bool make_room(uint32_t ask);
   bool move_to_block();
   void on_end();
+  void settle_count();
   Io finish();
 
   Connection& c_;

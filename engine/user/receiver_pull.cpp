@@ -150,7 +150,10 @@ ssize_t Receiver::read(uint32_t ask, int flags) {
     n = receive_message({&one, 1}, flags);
   } else {
     n = base::sys.recv(fd_, data_ + end_, ask, flags);
-    if (n > 0) rx_.queued -= std::min(rx_.queued, static_cast<uint32_t>(n));
+    if (n > 0) {
+      rx_.queued -= std::min(rx_.queued, static_cast<uint32_t>(n));
+      rx_.count.take_queued(static_cast<size_t>(n));
+    }
   }
   if ((flags & MSG_DONTWAIT) == 0) wake_up(n > 0);
   if (error_ != 0) return -1;
@@ -174,6 +177,7 @@ ssize_t Receiver::receive_message(std::span<const iovec> into, int flags) {
   m.msg_controllen = sizeof control;
   const ssize_t n = base::sys.recvmsg(fd_, &m, flags);
   if (n <= 0) return n;
+  rx_.count.take_queued(static_cast<size_t>(n));
   rx_.queued = 0;
   const cmsghdr* c = CMSG_FIRSTHDR(&m);
   if (c != nullptr && c->cmsg_level == IPPROTO_TCP && c->cmsg_type == TCP_CM_INQ) {

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "base/cancellation.h"
 #include "base/keep_errno.h"
 #include "base/sys.h"
 #include "engine/user/hold.h"
@@ -30,6 +31,12 @@ Io end_of_stream(Connection& c) {
   return error != 0 ? Io::fail(error) : Io::ok(0);
 }
 
+Io part_or_error(Connection& c, size_t got, int error) {
+  if (got == 0) return Io::fail(error);
+  keep_error(c, error);
+  return Io::ok(static_cast<ssize_t>(got));
+}
+
 // One call may find FPDUs, then what lies in memory, or what a relative left of that, then FPDUs.
 static Io recv_stages(Connection& c, int fd, IoCursor& cursor, int flags) {
   size_t got = 0;
@@ -51,7 +58,7 @@ static Io recv_stages(Connection& c, int fd, IoCursor& cursor, int flags) {
       while (c.is_beyond_next() && !take_octets_beyond(c, fd)) {
         int e = errno;
         if (may_wait && !is_nonblocking(fd)) e = await_more(c, fd, flags, patience, got > 0);
-        if (e != 0) return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(e);
+        if (e != 0) return part_or_error(c, got, e);
       }
     } else {
       Receiver receiver(c, fd, cursor, flags, got);
@@ -82,7 +89,7 @@ size_t deliver_ready(Connection& c, IoCursor& to, bool is_truncating) {
   const size_t n = show(c, c.inbox.ready, to, is_truncating);
   if (!is_truncating) c.r.received.bytes_copied.add(n);
   c.inbox.ready.take(c.arena, n);
-  c.rx.counted_queue = Rx::kUncounted;
+  c.rx.count.forget();
   // With a queue pair beside it the next bytes come this way too.
   if (c.inbox.ready.is_empty() && !c.rx.is_drained) c.inbox.ready.clear(c.arena);
   return n;
@@ -92,7 +99,23 @@ void note_fpdu_read(Connection& c) {
   if (c.segment.load(std::memory_order_relaxed) != nullptr) InLane(c)->note_fpdu(c.rx.msn);
 }
 
+static Io look_at(Connection& c, int fd, std::span<const iovec> to, int flags) {
+  if (c.is_beyond_reach()) [[unlikely]] {
+    if (const int e = go_on_beyond_memory(c); e != 0) return Io::fail(e);
+  }
+  return is_next_in_memory(c, fd) ? peek_in_memory(c, fd, to, flags) : peek(c, fd, to, flags);
+}
+
+// Nothing to place, but the call still waits or refuses as TCP's does.
+static Io recv_nothing(Connection& c, int fd, int flags) {
+  uint8_t byte;
+  const iovec one{&byte, 1};
+  const Io io = look_at(c, fd, {&one, 1}, flags & MSG_DONTWAIT);
+  return io.is_ok() ? Io::ok(0) : io;
+}
+
 Io recv_now(Connection& c, int fd, std::span<const iovec> to, int flags) {
+  base::cancellation_point();  // what lies in memory is taken without one
   const base::KeepErrno keep;
   constexpr int kKnown =
       MSG_DONTWAIT | MSG_PEEK | MSG_WAITALL | MSG_TRUNC | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC;
@@ -129,17 +152,8 @@ Io recv_now(Connection& c, int fd, std::span<const iovec> to, int flags) {
   }
   if (c.r.memory.state == MemoryState::kOffered) notice_joining_while_receiving(c, fd);
   IoCursor cursor(to);
-  if (cursor.left() == 0) {
-    // Nothing to place, but the call still waits or refuses as TCP's does.
-    const ssize_t n = base::sys.recv(fd, nullptr, 0, flags & MSG_DONTWAIT);
-    return n < 0 ? Io::fail(errno) : Io::ok(0);
-  }
-  if ((flags & MSG_PEEK) != 0) {
-    if (c.is_beyond_reach()) [[unlikely]] {
-      if (const int e = go_on_beyond_memory(c); e != 0) return Io::fail(e);
-    }
-    return is_next_in_memory(c, fd) ? peek_in_memory(c, fd, to, flags) : peek(c, fd, to, flags);
-  }
+  if (cursor.left() == 0) return recv_nothing(c, fd, flags);
+  if ((flags & MSG_PEEK) != 0) return look_at(c, fd, to, flags);
   const Io io = recv_stages(c, fd, cursor, flags);
   // Another process has begun with one-sided operations meanwhile, and what came is for it.
   if (io.error == EAGAIN && c.r.is_one_sided.load(std::memory_order_relaxed)) [[unlikely]] {

@@ -22,6 +22,8 @@ size_t deliver_ready(Connection& c, IoCursor& to, bool is_truncating);
 void note_fpdu_read(Connection& c);
 // Where the end is found: an error that was kept is told there, once, by a look too.
 Io end_of_stream(Connection& c);
+// How a call ends that has so many bytes and found this error when it waited for more.
+Io part_or_error(Connection& c, size_t got, int error);
 // The kernel says once that the connection is gone: here, while bytes may be unread.
 void keep_error(Connection& c, int error);
 

@@ -129,7 +129,7 @@ int Scan::drop_empty() {
 int Scan::drop_some(size_t& dropped) {
   Rx& rx = c_.rx;
   Inbox& inbox = rx.inbox;
-  rx.counted_queue = Rx::kUncounted;
+  rx.count.forget();
   const uint32_t buffered = inbox.buffered();
   if (data_ == nullptr) return ENOBUFS;
   if (buffered > 0) std::memcpy(data_, inbox.unparsed(c_.arena).data(), buffered);
@@ -164,24 +164,6 @@ int Scan::drop_some(size_t& dropped) {
   return result;
 }
 
-int Scan::swallow() {
-  Rx& rx = c_.rx;
-  uint32_t& end = rx.inbox.end;
-  rx.counted_queue = Rx::kUncounted;
-  uint8_t* data = rx.inbox.buffer(c_.arena);
-  if (data == nullptr) return ENOBUFS;
-  // No more than that FPDU, and not its last byte: it may be whole by now, or its successor may.
-  for (;;) {
-    const bool has_header = end >= kChunkHeader;
-    const uint32_t want = has_header ? fpdu_size(base::load_be16(data)) - 1 : kChunkHeader;
-    if (want <= end) return 0;
-    const ssize_t n = base::sys.recv(fd_, data + end, want - end, MSG_DONTWAIT);
-    if (n <= 0) return 0;
-    end += static_cast<uint32_t>(n);
-    rx.queued -= std::min(rx.queued, static_cast<uint32_t>(n));
-  }
-}
-
 // The kernel does the waiting, with its own rules for signals, timeouts and cancellation: a look at
 // one byte more than there is, that is not satisfied with less.
 int Scan::wait_for_more(size_t queued, Time deadline) {
@@ -198,6 +180,24 @@ int Scan::wait_for_more(size_t queued, Time deadline) {
   fd_.note_sleep();
   if (n < 0) return errno;
   return static_cast<size_t>(n) > queued ? 0 : ENODATA;
+}
+
+int take_partial(Connection& c, int fd) {
+  Rx& rx = c.rx;
+  uint32_t& end = rx.inbox.end;
+  rx.count.forget();
+  uint8_t* data = rx.inbox.buffer(c.arena);
+  if (data == nullptr) return ENOBUFS;
+  // No more than that FPDU, and not its last byte: it may be whole by now, or its successor may.
+  for (;;) {
+    const bool has_header = end >= kChunkHeader;
+    const uint32_t want = has_header ? fpdu_size(base::load_be16(data)) - 1 : kChunkHeader;
+    if (want <= end) return 0;
+    const ssize_t n = base::sys.recv(fd, data + end, want - end, MSG_DONTWAIT);
+    if (n <= 0) return 0;
+    end += static_cast<uint32_t>(n);
+    rx.queued -= std::min(rx.queued, static_cast<uint32_t>(n));
+  }
 }
 
 }  // namespace ddpsock::engine

@@ -43,10 +43,6 @@ class Scan {
   // errno: one of them ended the connection. REQUIRES: no FPDU is delivered in part.
   int drop_empty();
 
-  // Moves an incomplete FPDU from the kernel to the stream's buffer, so that the socket is not
-  // readable for its sake. 0 or an errno.
-  int swallow();
-
  private:
   int drop_some(size_t& dropped);
   static size_t take(Bytes bytes, IoCursor* to, bool is_truncating);
@@ -59,6 +55,10 @@ class Scan {
   uint8_t* data_ = nullptr;  // the block's, or a mapping of its own where a block is too small
   size_t capacity_ = Arena::kBlockSize;
 };
+
+// Moves an incomplete FPDU from the kernel to the stream's buffer, so that the socket is not
+// readable for its sake. 0 or an errno. REQUIRES: the receive lease; no FPDU is delivered in part.
+int take_partial(Connection& c, int fd);
 
 }  // namespace ddpsock::engine
 

@@ -3,6 +3,8 @@
 // asked.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <random>
@@ -74,6 +76,33 @@ TEST_F(Counting, MoreThanOneLookHolds) {
   expect_queued();
   receive(30'001);
   expect_queued();
+}
+
+// Of much, an answer may leave out what came during the last reads; the next one does not, and who
+// waits for an edge gets one.
+TEST_F(Counting, MuchThatKeepsComing) {
+  constexpr size_t kPiece = 8192;
+  set_option(server_, SOL_SOCKET, SO_RCVBUF, 4 << 20);
+  send(512 << 10);
+  expect_queued();
+  const Fd set(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{.events = EPOLLIN | EPOLLET, .data = {}};
+  ASSERT_EQ(epoll_ctl(set.get(), EPOLL_CTL_ADD, server_, &event), 0);
+  for (int round = 0; round < 100; ++round) {
+    const size_t lay_there = sent_ - received_;
+    receive(kPiece);
+    send(kPiece);
+    while (epoll_wait(set.get(), &event, 1, 50) == 0) {
+    }
+    int told = 0;
+    ASSERT_EQ(ioctl(server_, FIONREAD, &told), 0);
+    ASSERT_LE(size_t(told), lay_there);
+    ASSERT_GE(size_t(told), lay_there / 4);
+    if (size_t(told) < lay_there) {
+      ASSERT_EQ(epoll_wait(set.get(), &event, 1, 1000), 1) << told;
+    }
+    expect_queued();
+  }
 }
 
 TEST_F(Counting, Model) {

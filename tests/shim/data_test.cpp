@@ -134,6 +134,28 @@ TEST_F(Data, NamesThatNothingCouldBeAreRefused) {
   EXPECT_EQ(recv_exactly(server_, 1), "s");
 }
 
+// It tells whether there is something.
+TEST_F(Data, RecvOfNothing) {
+  char byte;
+  for (int round = 0; round < 12; ++round) {
+    std::jthread sender([&] {
+      sleep_ms(2);
+      send_all(client_, "a");
+    });
+    EXPECT_EQ(recv_exactly(server_, 1), "a");
+    EXPECT_EQ(recv(server_, &byte, 0, MSG_DONTWAIT), -1);
+    EXPECT_EQ(errno, EAGAIN);
+  }
+  std::jthread sender([&] {
+    sleep_ms(30);
+    send_all(client_, "b");
+  });
+  EXPECT_EQ(recv(server_, &byte, 0, 0), 0);
+  EXPECT_EQ(recv(server_, &byte, 1, MSG_DONTWAIT), 1) << "it did not wait";
+  EXPECT_EQ(shutdown(client_, SHUT_WR), 0);
+  EXPECT_EQ(recv(server_, &byte, 0, 0), 0);
+}
+
 TEST_P(DataCalls, TouchesNoByteBeyondTheCount) {
   std::mt19937 random(5);
   for (int round = 0; round < 40; ++round) {

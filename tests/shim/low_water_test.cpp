@@ -6,6 +6,9 @@
 #include <sys/select.h>
 #include <sys/socket.h>
 
+#include <array>
+#include <thread>
+
 #include "tcp.h"
 
 namespace ddpsock::shim_tests {
@@ -109,6 +112,22 @@ TEST_P(LowWater, OfANonblockingSocket) {
   EXPECT_FALSE(is_readable(kNotYet));
   send_all(client_, pattern(kMark - 10));
   EXPECT_TRUE(is_readable(kSoon));
+}
+
+// A look waits as a taking call does.
+TEST_P(LowWater, ALookWaitsForIt) {
+  for (int round = 0; round < 3; ++round) {
+    send_all(client_, pattern(10));
+    std::jthread sender([&] {
+      sleep_ms(30);
+      send_all(client_, pattern(kMark - 10));
+    });
+    std::array<char, 2 * kMark> bytes;
+    EXPECT_EQ(recv(server_, bytes.data(), bytes.size(), MSG_PEEK), kMark);
+    EXPECT_EQ(recv(server_, bytes.data(), 5, MSG_PEEK), 5);
+    sender.join();
+    recv_exactly(server_, kMark);
+  }
 }
 
 }  // namespace

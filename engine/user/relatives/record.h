@@ -40,16 +40,32 @@ class SleepMark {
   std::atomic<bool> is_asleep_{false};
 };
 
+// What FIONREAD has counted, less what was received since: to count anew is to copy all that lies
+// unread.
+struct ReceiveCount {
+  bool is_known() const { return queue != kUnknown; }
+  void forget() { queue = kUnknown; }
+  void take_queued(size_t n) {
+    if (is_known()) queue -= static_cast<uint32_t>(std::min<size_t>(queue, n));
+  }
+  void take_payload(size_t n) {
+    payload -= static_cast<uint32_t>(std::min<size_t>(payload, n));
+    may_lag = n > 0;
+  }
+
+  static constexpr uint32_t kUnknown = UINT32_MAX;
+  uint32_t queue = kUnknown;  // so many unread bytes of the kernel were seen
+  uint32_t payload = 0;       // with so many in them and in the inbox that can be delivered
+  bool may_lag = false;       // bytes were received since FIONREAD was answered last
+};
+
 struct Rx {
   base::Lease lease;
   uint32_t msn = DDP_FIRST_MSN;  // of the Send in progress
   uint32_t mo = 0;               // how much of it has come; our own peers send it in one segment
   Inbox inbox;
   uint32_t queued = 0;  // the kernel has at least so many unread bytes
-  // What FIONREAD has found last, if nothing was taken since: with so many unread bytes in the
-  // kernel so many can be delivered.
-  static constexpr uint32_t kUncounted = UINT32_MAX;
-  uint32_t counted_queue = kUncounted, counted_payload = 0;
+  ReceiveCount count;
   int32_t error = 0;                     // an errno to be told once what came before is read
   std::atomic<int32_t> low_water = 1;    // SO_RCVLOWAT
   bool has_queue_hints = false;          // TCP_INQ is on
