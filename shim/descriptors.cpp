@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "base/keep_errno.h"
 #include "shim/calls.h"
 #include "shim/memory_watch.h"
 #include "shim/real.h"
@@ -58,6 +59,15 @@ void make_room(int from, int target) {
 void note_nonblocking(int fd, bool is_nonblocking) {
   if (const SocketUse use(fd); use)
     use->is_nonblocking.store(is_nonblocking, std::memory_order_relaxed);
+}
+
+// A signal is an edge.
+void note_async(int fd) {
+  const base::KeepErrno keep;
+  engine::user_stream_engine().note_edges();
+  SocketUse use(fd);
+  if (use && use.phase() == Phase::kStream && is_true_entry(use, fd))
+    use->stream.load(std::memory_order_acquire)->settle(fd);
 }
 
 void correct_queued(int fd, void* argument) {
@@ -128,8 +138,9 @@ int own_fcntl(int fd, int command, void* argument) {
     }
     case F_SETFL: {
       const int result = real.fcntl(fd, command, argument);
-      if (result == 0 && is_ours(fd))
-        note_nonblocking(fd, (reinterpret_cast<intptr_t>(argument) & O_NONBLOCK) != 0);
+      const auto flags = reinterpret_cast<intptr_t>(argument);
+      if (result == 0 && is_ours(fd)) note_nonblocking(fd, (flags & O_NONBLOCK) != 0);
+      if (result == 0 && (flags & O_ASYNC) != 0) note_async(fd);
       return result;
     }
     default:
@@ -151,6 +162,7 @@ int chosen_ioctl(int fd, unsigned long request, void* argument) {
   const int result = static_cast<int>(on_libc());
   if ((request == SIOCOUTQ || request == SIOCOUTQNSD) && result == 0) correct_queued(fd, argument);
   if (request == FIONBIO && result == 0) note_nonblocking(fd, *static_cast<int*>(argument) != 0);
+  if (request == FIOASYNC && result == 0 && *static_cast<int*>(argument) != 0) note_async(fd);
   return result;
 }
 

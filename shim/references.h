@@ -52,6 +52,11 @@ class References {
     return calls_of(in_this_process(word_.load(std::memory_order_acquire))) != 0;
   }
 
+  // Whoever begins a call after this sees what was stored before it.
+  bool is_only_call() {
+    return calls_of(in_this_process(word_.fetch_add(0, std::memory_order_seq_cst))) == 1;
+  }
+
   [[nodiscard]] bool try_add_fd() { return try_add(kOneFd, base::process_generation()); }
   Left drop_fd() {
     uint64_t word = word_.load(std::memory_order_acquire);

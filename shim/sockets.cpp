@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <sys/resource.h>
 
+#include "base/clock.h"
 #include "base/wake.h"
 #include "shim/calls.h"
 #include "shim/connection.h"
@@ -56,6 +58,18 @@ int connect_plain(int fd, const sockaddr* to, socklen_t length, const char* reas
   return result;
 }
 
+// The stream of a dissolved connection goes with the calls of other threads that are at work on it,
+// which have something to tell by now. False: one is still there.
+bool is_former_stream_gone(SocketUse& use, int fd) {
+  const Time give_up = base::now() + engine::Stream::kMostCallTime;
+  while (!use->references.is_only_call()) {
+    if (base::now() > give_up) return false;
+    sched_yield();
+  }
+  drop_dead_stream(*use, fd);
+  return true;
+}
+
 // connect() called again on a connection under way, as hiredis does, or on one that stands; or to
 // dissolve it (AF_UNSPEC), after which the socket is as new.
 int connect_again(SocketUse& use, int fd, const sockaddr* to, socklen_t length) {
@@ -66,7 +80,7 @@ int connect_again(SocketUse& use, int fd, const sockaddr* to, socklen_t length) 
   if (is_disconnect && result == 0 && use.phase() != Phase::kListening) {
     give_back_low_water(*use, fd);
     use->phase.store(Phase::kIdle, std::memory_order_release);
-    drop_dead_stream(*use, fd);
+    is_former_stream_gone(use, fd);
     return result;
   }
   if (!has_live_stream(use.phase()) || use.phase() == Phase::kStream) return result;
@@ -113,8 +127,12 @@ int connect_by_policy(int fd, const sockaddr* to, socklen_t length, Wish wish) {
   }
   if (verdict.mode != Mode::kProved && verdict.mode != Mode::kRequired)
     return connect_plain(fd, to, length, verdict.reason);
-  const bool has_room =
-      engine::user_stream_engine().is_available() && (is_ours(fd) || enter_fd(fd) != nullptr);
+  const auto has_no_former_stream = [=] {
+    SocketUse use(fd);
+    return !use || is_former_stream_gone(use, fd);
+  };
+  const bool has_room = engine::user_stream_engine().is_available() &&
+                        (is_ours(fd) || enter_fd(fd) != nullptr) && has_no_former_stream();
   if (!has_room) {
     give_up_connecting(fd);
     if (verdict.is_required) return fail(ENOBUFS);

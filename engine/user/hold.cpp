@@ -40,13 +40,14 @@ bool may_look(Time now) {
 }
 
 // For a call that must not wait. The other call may sleep in the kernel for long (then the kernel
-// refuses us too) or be at work on what the kernel has (then it is done soon), or have died in it.
-Outcome try_beside(base::Lease& lease, int fd, short events) {
+// refuses us too, or a sender waits for room in memory) or be at work on what the kernel has (then
+// it is done soon), or have died in it.
+Outcome try_beside(base::Lease& lease, const SleepMark& is_asleep, int fd, short events) {
   const Time start = base::now();
   for (bool has_asked = false;;) {
     const Outcome outcome = lease.try_acquire();
     if (outcome != Outcome::kBusy) return outcome;
-    const bool is_ready = is_ready_now(fd, events);
+    const bool is_ready = !(events == POLLOUT && is_asleep) && is_ready_now(fd, events);
     const Duration spent = base::now() - start;
     if (!has_asked && (is_ready ? spent > kHolderAtWork : may_look(start))) {
       has_asked = true;
@@ -131,7 +132,7 @@ int Hold::wait(int fd, Direction direction, int flags, Outcome outcome) {
   if (outcome == Outcome::kHeldByMe) return EAGAIN;
   const bool is_sending = direction == kSend;
   if ((flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd)) {
-    outcome = try_beside(lease_, fd, is_sending ? POLLOUT : POLLIN);
+    outcome = try_beside(lease_, mark(), fd, is_sending ? POLLOUT : POLLIN);
   } else {
     const Time deadline = deadline_of(fd, is_sending ? SO_SNDTIMEO : SO_RCVTIMEO);
     const auto goes_on = [&] {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Signals and cancellation: SIGPIPE, EINTR with and without SA_RESTART, pthread_cancel of a call
 // that waits. After each the connection is as good as before.
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/epoll.h>
@@ -62,6 +63,37 @@ class Signals : public TcpTest {
   const int client_ = pair_.client.get();
   const int server_ = pair_.server.get();
 };
+
+// What lies unread of an earlier message, or was read by a call that slept, keeps no signal back.
+TEST_F(Signals, EachMessageRaisesSigio) {
+  sigset_t sigio;
+  sigemptyset(&sigio);
+  sigaddset(&sigio, SIGIO);
+  ASSERT_EQ(pthread_sigmask(SIG_BLOCK, &sigio, nullptr), 0);
+  const timespec at_once{}, long_enough{3, 0};
+  const auto exchange = [&] {
+    std::jthread sender([&] {
+      sleep_ms(2);
+      send_all(client_, "a");
+    });
+    EXPECT_EQ(recv_exactly(server_, 1), "a");
+  };
+  for (int round = 0; round < 12; ++round) exchange();
+  ASSERT_EQ(fcntl(server_, F_SETOWN, getpid()), 0);
+  ASSERT_EQ(fcntl(server_, F_SETFL, O_ASYNC), 0);
+  for (int round = 0; round < 12; ++round) {
+    while (sigtimedwait(&sigio, nullptr, &at_once) == SIGIO) {
+    }
+    send_all(client_, "b");
+    ASSERT_EQ(sigtimedwait(&sigio, nullptr, &long_enough), SIGIO) << round;
+    EXPECT_EQ(recv_exactly(server_, 1), "b");
+    exchange();
+  }
+  EXPECT_EQ(fcntl(server_, F_SETFL, 0), 0);
+  while (sigtimedwait(&sigio, nullptr, &at_once) == SIGIO) {
+  }
+  ASSERT_EQ(pthread_sigmask(SIG_UNBLOCK, &sigio, nullptr), 0);
+}
 
 TEST_F(Signals, EveryWriterRaisesSigpipe) {
   handle(SIGPIPE, 0);
@@ -350,6 +382,7 @@ TEST_F(Cancellation, OfAcceptAndPoll) {
 }
 
 TEST_F(Cancellation, PendingActsBeforeAnyByteIsTaken) {
+  for (int round = 0; round < 20; ++round) expect_alive(client_, server_);
   send_all(client_, "abc");
   await_queued(server_, 3);
   int fd = server_;

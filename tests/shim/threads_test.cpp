@@ -76,6 +76,43 @@ TEST_F(Threads, ShutdownWakesABlockedSend) {
   EXPECT_EQ(errno, EPIPE);
 }
 
+// One sleeps for room, and holds nobody up who does not want to wait.
+TEST_F(Threads, ACallThatMustNotWaitBesideABlockedSendIsQuick) {
+  for (int round = 0; round < 20; ++round) expect_alive(client_, server_);
+  std::jthread writer([&] {
+    const std::string bytes = pattern(16 << 20);
+    while (send(client_, bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0) {
+    }
+  });
+  sleep_ms(100);
+  const auto spent = [] {
+    timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec * 1000 + time.tv_nsec / 1'000'000;
+  };
+  const auto before = spent();
+  // TCP takes a few bytes more.
+  for (int round = 0; round < 10; ++round)
+    EXPECT_TRUE(send(client_, "x", 1, MSG_DONTWAIT) == 1 || errno == EAGAIN);
+  EXPECT_EQ(shutdown(client_, SHUT_RDWR), 0);
+  EXPECT_LT(spent() - before, 100) << "ms of a processor";
+}
+
+TEST_F(Threads, DissolvingAConnectionWakesABlockedRecv) {
+  for (int round = 0; round < 50; ++round) {
+    const Pair pair = connected_pair();
+    for (int i = 0; i < 4; ++i) expect_alive(pair.client.get(), pair.server.get());
+    std::jthread reader([fd = pair.client.get()] {
+      char byte;
+      EXPECT_LE(recv(fd, &byte, 1, 0), 0);
+    });
+    sleep_ms(round % 3);
+    sockaddr nothing{};
+    nothing.sa_family = AF_UNSPEC;
+    ASSERT_EQ(connect(pair.client.get(), &nothing, sizeof nothing), 0);
+  }
+}
+
 TEST_F(Threads, PeersCloseWakesABlockedRecv) {
   std::jthread waker([&] {
     sleep_ms(30);
