@@ -146,7 +146,8 @@ Io readable(Connection& c, int fd) {
 // quarter. What such an answer leaves out comes with an edge, for a program that waits for that.
 static bool is_count_good(Connection& c, int fd) {
   ReceiveCount& count = c.rx.count;
-  if (!count.is_known()) return false;
+  // What is in memory by now comes behind what lies on the wire.
+  if (!count.is_known() || c.segment.load(std::memory_order_relaxed) != nullptr) return false;
   const size_t queued = bytes_queued(fd);
   const bool may_lag = std::exchange(count.may_lag, false);
   if (queued == count.queue) return true;
@@ -168,8 +169,8 @@ static Io readable_on_wire(Connection& c, int fd) {
     if (sight.payload == 0 && sight.has_control && scan.drop_empty() == EPROTOTYPE)
       return readable_turned(c, fd);
     keep_error(c, sight.error);
-    const bool is_plain_sight = sight.error == 0 && !sight.has_empty && !c.inbox.has_beyond() &&
-                                c.segment.load(std::memory_order_relaxed) == nullptr;
+    const bool is_plain_sight = sight.error == 0 && !sight.has_empty && !sight.has_reached_border &&
+                                !c.inbox.has_beyond() && !is_left_behind(c);
     const auto seen = static_cast<uint32_t>(sight.queued);
     c.rx.count = {.queue = is_plain_sight ? seen : ReceiveCount::kUnknown,
                   .payload = static_cast<uint32_t>(sight.payload)};

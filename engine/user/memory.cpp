@@ -291,6 +291,7 @@ bool is_wire_near_memory(const Connection& c) {
 void begin_receiving_in_memory(Connection& c) {
   InLane(c)->note_octets(c.inbox.buffered());
   c.inbox.free_buffer(c.arena);
+  c.rx.count.forget();
   c.r.memory.receiving = Way::kMemory;
 }
 

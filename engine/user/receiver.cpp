@@ -209,10 +209,11 @@ void Receiver::on_end() {
 // Programs take what FIONREAD told as all there is, and then wait for an edge. Part of an FPDU that
 // lay behind it must not be left where it may keep the kernel from taking the rest.
 void Receiver::settle_count() {
-  rx_.count.take_payload(got_);
-  if (is_near_border_ || (error_ != 0 && error_ != EAGAIN)) {
-    rx_.count.forget();
-  } else if (rx_.count.payload == 0 && rx_.count.queue > 0 && inbox_.left == 0) {
+  ReceiveCount& count = rx_.count;
+  count.take_payload(got_);
+  if (is_at_border_ || (error_ != 0 && error_ != EAGAIN)) {
+    count.forget();
+  } else if (count.payload == 0 && count.queue > 0 && inbox_.left == 0) {
     take_partial(c_, fd_);
   }
 }
