@@ -28,7 +28,7 @@ void note_shaped();
 // Whether the connection may lie in shared memory, as far as program and environment are concerned.
 bool may_share_memory(const Socket& socket);
 
-// Says which engine a connection is opened with: "auto" where shared memory may serve, else "user".
+// Says which engine a connection is opened with: "shm" where shared memory may serve, else "user".
 const char* engine_asked_for(const Socket& socket);
 
 // A connection in kConnecting may be established by now: finds out, asks the policy for its last

@@ -34,8 +34,6 @@ const char* memory_text(MemoryState state) {
       return "left shared memory for a program that was executed";
     case MemoryState::kYielded:
       return "left shared memory for one-sided operations";
-    case MemoryState::kBroken:
-      return "the connection has ended";
   }
   return "";
 }

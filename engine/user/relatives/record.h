@@ -152,7 +152,6 @@ enum class MemoryState : uint8_t {
   kShared,      // several processes held the stream before it began
   kLeft,        // a program was executed that has no part in it
   kYielded,     // one-sided operations have begun
-  kBroken,      // the connection has ended
 };
 
 // Where the bytes of one direction travel. They move once, and leave once at most.
