@@ -87,7 +87,8 @@ static_assert(sizeof(Lane) <= kLanePage);
 // Where the two rings of a lane lie.
 class Rings {
  public:
-  virtual uint8_t* data() = 0;
+  explicit Rings(uint8_t* data) : data_(data) {}
+  uint8_t* data() const { return data_; }
   // Provides memory for bytes [from, to); false if there is none, and then they must not be
   // written: the kernel would answer with SIGBUS.
   virtual bool provide(size_t from, size_t to) = 0;
@@ -96,6 +97,9 @@ class Rings {
 
  protected:
   ~Rings() = default;
+
+ private:
+  uint8_t* data_;
 };
 
 // What the writer knows. Plain data in its own memory, touched under the lease of its direction.
@@ -295,6 +299,7 @@ class LaneReader {
     const uint8_t* data;
     size_t size;
     bool is_corrupt = false;
+    uint64_t spilt_at = kNowhere;  // where the large ring's stream of bytes has the first, if there
   };
 
   // Contiguous bytes that come next in the stream, at most `most`. Size 0: there are none.
@@ -309,7 +314,11 @@ class LaneReader {
     const uint64_t p = s_.head + skip;
     const uint64_t spill_from = lane_.writer.spill_from.load(std::memory_order_relaxed);
     const uint64_t ring_from = lane_.writer.ring_from.load(std::memory_order_relaxed);
-    if (p >= spill_from) return in_ring(p - spill_from, kRingSize, kSpillSize, most, tail - p);
+    if (p >= spill_from) {
+      Bytes bytes = in_ring(p - spill_from, kRingSize, kSpillSize, most, tail - p);
+      bytes.spilt_at = p - spill_from;
+      return bytes;
+    }
     if (p >= ring_from)
       return in_ring(p - ring_from, 0, kRingSize, most, std::min(tail, spill_from) - p);
     const uint64_t offset = p - lane_.writer.base.load(std::memory_order_relaxed);
@@ -319,13 +328,12 @@ class LaneReader {
                                                    static_cast<size_t>(kSmallSize - offset)})};
   }
 
-  // `n` bytes have been taken, where next() said. True: the writer sleeps for want of room and must
-  // be woken.
-  [[nodiscard]] bool take(size_t n, uint32_t cpu) {
-    const uint64_t spill_from = lane_.writer.spill_from.load(std::memory_order_relaxed);
-    if (s_.head >= spill_from) [[unlikely]]
-      give_back(s_.head - spill_from, n);
-    s_.head += n;
+  // All of what next() gave has been taken. True: the writer sleeps for want of room and must be
+  // woken.
+  [[nodiscard]] bool take(const Bytes& bytes, uint32_t cpu) {
+    if (bytes.spilt_at != kNowhere) [[unlikely]]
+      give_back(bytes.spilt_at, bytes.size);
+    s_.head += bytes.size;
     if (lane_.reader.cpu.load(std::memory_order_relaxed) != cpu)
       lane_.reader.cpu.store(cpu, std::memory_order_relaxed);
     lane_.reader.head.store(s_.head, std::memory_order_seq_cst);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace ddpsock::engine::shm {
@@ -15,9 +16,8 @@ namespace {
 // A lane and its rings, each between two pages that nobody may touch.
 class GuardedLane final : public Rings {
  public:
-  GuardedLane() : page_(kLanePage), rings_(kRingsSize) { lane().reset(); }
+  GuardedLane() : GuardedLane(Guarded(kRingsSize)) {}
   Lane& lane() { return *reinterpret_cast<Lane*>(page_.begin); }
-  uint8_t* data() override { return rings_.begin; }
   bool provide(size_t from, size_t to) override {
     if (!has_memory) return false;
     provided += to - from;
@@ -46,12 +46,20 @@ class GuardedLane final : public Rings {
       begin = base + kLanePage;
       mprotect(begin, size, PROT_READ | PROT_WRITE);
     }
-    ~Guarded() { munmap(base, size + 2 * kLanePage); }
-    Guarded(const Guarded&) = delete;
+    Guarded(Guarded&& other) noexcept
+        : size(other.size), base(std::exchange(other.base, nullptr)), begin(other.begin) {}
+    ~Guarded() {
+      if (base != nullptr) munmap(base, size + 2 * kLanePage);
+    }
     bool has(const uint8_t* p, size_t n) const { return p >= begin && p + n <= begin + size; }
     size_t size;
     uint8_t *base, *begin;
   };
+  explicit GuardedLane(Guarded rings)
+      : Rings(rings.begin), page_(kLanePage), rings_(std::move(rings)) {
+    lane().reset();
+  }
+
   Guarded page_, rings_;
 };
 
@@ -78,7 +86,7 @@ class LaneTest : public testing::Test {
       const auto bytes = reader.next(n - got.size());
       if (bytes.size == 0) break;
       got.insert(got.end(), bytes.data, bytes.data + bytes.size);
-      static_cast<void>(reader.take(bytes.size, 2));
+      static_cast<void>(reader.take(bytes, 2));
     }
     return got;
   }
@@ -172,7 +180,7 @@ TEST_F(LaneTest, TheLargeRingComesRoundAndTheReadersPageStays) {
       const auto bytes = reader.next(wanted);
       ASSERT_GT(bytes.size, 0u);
       for (size_t k = 0; k < bytes.size; ++k) ASSERT_EQ(bytes.data[k], out++) << i;
-      static_cast<void>(reader.take(bytes.size, 2));
+      static_cast<void>(reader.take(bytes, 2));
       wanted -= bytes.size;
       lying -= bytes.size;
     }
@@ -244,11 +252,11 @@ TEST_F(LaneTest, OctetsAreSettledOnceTheyAreSentOrTakenBack) {
 TEST_F(LaneTest, AWriterThatWaitsForRoomIsSeenByTheReader) {
   put(2 * kRingSize, 1);
   EXPECT_TRUE(writer.want_room());
-  EXPECT_FALSE(reader.take(reader.next(10).size, 2)) << "not for every byte of room";
+  EXPECT_FALSE(reader.take(reader.next(10), 2)) << "not for every byte of room";
   EXPECT_FALSE(writer.want_room());
   put(2 * kRingSize, 1);
   EXPECT_TRUE(writer.want_room());
-  EXPECT_TRUE(reader.take(reader.next(kRingSize).size, 2));
+  EXPECT_TRUE(reader.take(reader.next(kRingSize), 2));
 }
 
 // What the peer could write, against each side. Sizes stay within the memory whatever it says.
@@ -290,7 +298,7 @@ TEST_F(LaneTest, LiesAboutThePositionsStayWithinTheMemory) {
     const auto bytes = reader.next(1 + rng() % kRingSize);
     ASSERT_TRUE(memory.is_within(bytes.data, bytes.size));
     ASSERT_LE(reader.size(), kMostBytes);
-    static_cast<void>(reader.take(bytes.size, 1));
+    static_cast<void>(reader.take(bytes, 1));
     const auto room = writer.room(1 + rng() % (2 * kRingSize));
     ASSERT_TRUE(memory.is_within(room.data, room.size));
     const uint64_t before = tx.tail;
@@ -332,7 +340,7 @@ TEST(LaneThreads, StreamOfRandomPieces) {
     if (bytes.size == 0) {
       std::this_thread::yield();
     } else {
-      static_cast<void>(reader.take(bytes.size, 1));
+      static_cast<void>(reader.take(bytes, 1));
     }
     at += bytes.size;
   }
@@ -368,7 +376,7 @@ TEST(LaneThreads, AScribblingPeerSpoilsOnlyBytes) {
     writer.publish(room.size, 1);
     const auto bytes = reader.next(1 + i % 100'000);
     ASSERT_TRUE(memory.is_within(bytes.data, bytes.size));
-    static_cast<void>(reader.take(bytes.size, 1));
+    static_cast<void>(reader.take(bytes, 1));
     reader.arm();
   }
   is_over = true;

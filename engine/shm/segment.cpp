@@ -13,8 +13,6 @@ namespace ddpsock::engine::shm {
 namespace {
 
 static_assert(kPage == kLanePage);
-// The lanes' own pages, then their rings.
-constexpr size_t kLanesSize = 2 * kPage;
 constexpr size_t kSegmentSize = kLanesSize + 2 * kRingsSize;
 // Another layout gets another number.
 constexpr uint64_t kLayout = 0x0005'6d656d'70646464 ^ kSegmentSize;
@@ -150,14 +148,6 @@ bool Segment::stays_on_wire() const {
 
 void Segment::unmap() {
   munmap(this, kSegmentSize);
-}
-
-Lane& Segment::lane_from(End end) {
-  return *reinterpret_cast<Lane*>(bytes_of(this) + static_cast<size_t>(end) * kPage);
-}
-
-uint8_t* MappedRings::data() {
-  return bytes_of(segment_) + kLanesSize + static_cast<size_t>(end_) * kRingsSize;
 }
 
 bool MappedRings::provide(size_t from, size_t to) {

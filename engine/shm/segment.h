@@ -38,6 +38,9 @@ struct SegmentHead {
 };
 static_assert(sizeof(SegmentHead) <= kLine);
 
+// The lanes' own pages, then their rings.
+inline constexpr size_t kLanesSize = 2 * kLanePage;
+
 // Which end: the one that connected writes lane 0.
 enum class End : uint8_t { kConnected = 0, kAccepted = 1 };
 
@@ -83,23 +86,24 @@ class Segment {
   // The mapping of this process goes; what other processes map stays.
   void unmap();
 
-  Lane& lane_from(End end);
+  Lane& lane_from(End end) {
+    return *reinterpret_cast<Lane*>(bytes() + static_cast<size_t>(end) * kLanePage);
+  }
+  uint8_t* rings_from(End end) {
+    return bytes() + kLanesSize + static_cast<size_t>(end) * kRingsSize;
+  }
 
  private:
   Segment() = delete;
+  uint8_t* bytes() { return reinterpret_cast<uint8_t*>(this); }
 };
 
 // Where a lane's rings are mapped in this process.
 class MappedRings final : public Rings {
  public:
-  MappedRings(Segment* segment, End end) : segment_(segment), end_(end) {}
-  uint8_t* data() override;
+  MappedRings(Segment* segment, End end) : Rings(segment->rings_from(end)) {}
   bool provide(size_t from, size_t to) override;
   void give_back(size_t from, size_t to) override;
-
- private:
-  Segment* segment_;
-  End end_;
 };
 
 }  // namespace ddpsock::engine::shm

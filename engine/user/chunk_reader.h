@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What the next FPDU of a stream is. The only code that judges one that carries its bytes: length,
-// header, CRC and place in the sequence; others it finds, for failure.h and raw.h to judge. Bytes and a place in, a verdict out; no system call, no state of a
-// connection, nothing kept. Whoever walks over a run of bytes (recv, MSG_PEEK, FIONREAD, pollers,
-// the drain beside a queue pair) walks from verdict to verdict.
+// header, CRC and place in the sequence; others it finds, for failure.h and raw.h to judge. Bytes
+// and a place in, a verdict out; no system call, no state of a connection, nothing kept. Whoever
+// walks over a run of bytes (recv, MSG_PEEK, FIONREAD, pollers, the drain beside a queue pair)
+// walks from verdict to verdict.
 #ifndef DDPSOCK_ENGINE_USER_CHUNK_READER_H_
 #define DDPSOCK_ENGINE_USER_CHUNK_READER_H_
 

@@ -328,7 +328,7 @@ int empty_lane(Connection& c, int fd) {
     if (bytes.size == 0) return fail_lost(c, fd, "the peer wrote nonsense into the shared memory");
     if (!c.inbox.beyond.append(c.arena, {bytes.data, bytes.size}))
       return fail_lost(c, fd, "no memory for the bytes that lay in shared memory");
-    static_cast<void>(lane->take(bytes.size, base::current_cpu()));
+    static_cast<void>(lane->take(bytes, base::current_cpu()));
     left -= bytes.size;
   }
   c.inbox.beyond_fpdu = lane->first_fpdu_in_memory();

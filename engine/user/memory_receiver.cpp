@@ -63,7 +63,7 @@ bool MemoryReceiver::take() {
     }
     got_ += bytes.size;
     c_.r.received.bytes.add(bytes.size);
-    if (lane_->take(bytes.size, base::current_cpu())) wake_writer();
+    if (lane_->take(bytes, base::current_cpu())) wake_writer();
     has_taken = true;
   }
   if (!has_taken) return false;
