@@ -46,6 +46,8 @@ class Lease {
   void abandon();
 
   bool is_mine() const;
+  // A thread_name(), or none that is.
+  uint64_t holder() const { return word_.load(std::memory_order_relaxed) & ~kWaiters; }
   bool is_held() const { return word_.load(std::memory_order_relaxed) != 0; }
 
  private:

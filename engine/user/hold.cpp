@@ -25,7 +25,7 @@ using Outcome = base::Lease::Outcome;
 // A holder that is not asleep in the kernel needs less than this for what it does.
 constexpr Duration kHolderBusy = Duration::from_ms(100);
 
-// And longer than this only one that has no CPU, or that has died.
+// And longer than this only one that has no CPU, that is stopped, or that has died.
 constexpr Duration kHolderAtWork = Duration::from_ms(1);
 // Calls that the kernel would refuse too ask after the holder only so often.
 constexpr Duration kBetweenLooks = Duration::from_ms(20);
@@ -42,7 +42,8 @@ bool may_look(Time now) {
 // For a call that must not wait. The other call may sleep in the kernel for long (then the kernel
 // refuses us too, or a sender waits for room in memory) or be at work on what the kernel has (then
 // it is done soon), or have died in it.
-Outcome try_beside(base::Lease& lease, const SleepMark& is_asleep, int fd, short events) {
+Outcome try_beside(const Arena& arena, base::Lease& lease, const SleepMark& is_asleep, int fd,
+                   short events) {
   const Time start = base::now();
   for (bool has_asked = false;;) {
     const Outcome outcome = lease.try_acquire();
@@ -53,6 +54,8 @@ Outcome try_beside(base::Lease& lease, const SleepMark& is_asleep, int fd, short
       has_asked = true;
       // It may have been given back meanwhile, and is ours then.
       if (const Outcome late = lease.try_take_over(); late != Outcome::kBusy) return late;
+      // What it is in the middle of it goes on with, so nobody can take over.
+      if (arena.is_stopped(lease.holder())) return Outcome::kBusy;
     }
     if (!is_ready || spent > kHolderBusy) return Outcome::kBusy;
     sched_yield();
@@ -132,7 +135,7 @@ int Hold::wait(int fd, Direction direction, int flags, Outcome outcome) {
   if (outcome == Outcome::kHeldByMe) return EAGAIN;
   const bool is_sending = direction == kSend;
   if ((flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd)) {
-    outcome = try_beside(lease_, mark(), fd, is_sending ? POLLOUT : POLLIN);
+    outcome = try_beside(c_.arena, lease_, mark(), fd, is_sending ? POLLOUT : POLLIN);
   } else {
     const Time deadline = deadline_of(fd, is_sending ? SO_SNDTIMEO : SO_RCVTIMEO);
     const auto goes_on = [&] {

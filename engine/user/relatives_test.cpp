@@ -8,11 +8,13 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <thread>
@@ -20,6 +22,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/keep_errno.h"
 #include "base/sys.h"
 #include "engine/user/relatives/arena.h"
 #include "engine/user/relatives/life.h"
@@ -134,6 +137,27 @@ TEST_F(LifeTest, ALineageKnowsOfChildrenThatNobodyForesaw) {
   lineage.begin();
 }
 
+// In a host of its own, as it were.
+TEST_F(LifeTest, LineagesLeaveHalfOfTheHostsMemoryToOthers) {
+  constexpr unsigned long kPieces = 64;
+  const pid_t child = fork();
+  if (child == 0) {
+    if (unshare(CLONE_NEWIPC) != 0) _exit(77);
+    const base::UniqueFd limit(open("/proc/sys/kernel/shmmni", O_WRONLY | O_CLOEXEC));
+    if (!limit.is_valid() || write(limit.get(), "64", 2) != 2) _exit(77);
+    std::vector<Lineage> family(200);
+    for (Lineage& lineage : family) lineage.begin();
+    shm_info used{};
+    if (shmctl(0, SHM_INFO, reinterpret_cast<shmid_ds*>(&used)) < 0) _exit(1);
+    if (used.used_ids < 8 || static_cast<unsigned long>(used.used_ids) > kPieces / 2 + 1) _exit(2);
+    _exit(shmget(IPC_PRIVATE, 4096, S_IRUSR | S_IWUSR) < 0 ? 3 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no such namespace to be had";
+  EXPECT_EQ(status, 0);
+}
+
 // Who has it by mistake cannot end the others by SIGBUS.
 TEST(Relatives, TheMemorysSizeIsSealed) {
   const int fd = Arena::get()->fd();
@@ -228,6 +252,42 @@ TEST(Leases, OneThatIsGivenBackWhileItsHolderIsAskedAfterIsTakenOnce) {
   EXPECT_EQ(a.send(pattern(7)).count, 7);
   while (!kernel_says_readable(b.fd)) sched_yield();
   EXPECT_EQ(b.recv(7, MSG_DONTWAIT), pattern(7));
+}
+
+// It goes on in the middle of its call when it is continued: nobody can take the direction over.
+// But it does not look like one that is done soon.
+TEST(Leases, OneThatIsStoppedIsNotWaitedFor) {
+  TcpPair tcp;
+  End a(tcp.client, Role::kInitiator), b(tcp.server, Role::kResponder);
+  EXPECT_EQ(a.send(pattern(1)).count, 1);
+  EXPECT_EQ(b.recv(1), pattern(1));
+  const pid_t child = fork();
+  uint8_t byte;
+  if (child == 0) {
+    base::sys.recv = [](int fd, void* to, size_t n, int flags) {
+      const ssize_t got = ::recv(fd, to, n, flags);
+      const base::KeepErrno keep;
+      raise(SIGSTOP);
+      return got;
+    };
+    _exit(b.recv(&byte, 1, MSG_DONTWAIT).error == EAGAIN ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  EXPECT_EQ(a.send(pattern(5)).count, 5);
+  while (!kernel_says_readable(b.fd)) sched_yield();
+  Duration shortest = Duration::from_ms(1'000);
+  for (int i = 0; i < 5; ++i) {
+    const Time start = base::now();
+    EXPECT_EQ(b.recv(&byte, 1, MSG_DONTWAIT).error, EAGAIN);
+    shortest = std::min(shortest, base::now() - start);
+  }
+  EXPECT_LT(shortest.ns, Duration::from_ms(50).ns);
+  kill(child, SIGCONT);
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(b.recv(5), pattern(5));
 }
 
 TEST(Relatives, ALeaseOfAThreadEndsWithExec) {

@@ -167,6 +167,9 @@ class Arena {
   // none that is there after it.
   uint32_t my_name();
   bool is_dead(uint32_t name, uint32_t thread);
+  // A guess that this thread (base::thread_name()) does not run before somebody continues it. Of
+  // another pid namespace it may be another.
+  bool is_stopped(uint64_t thread) const;
 
  private:
   explicit Arena(ArenaHead* shared, int fd) : shared_(shared), fd_(fd) {}

@@ -181,6 +181,14 @@ bool Arena::is_dead(uint32_t name, uint32_t thread) {
          p.pid_namespace.load() == pid_namespace() && is_no_thread_of(pid);
 }
 
+bool Arena::is_stopped(uint64_t thread) const {
+  const auto name = static_cast<uint32_t>(thread >> 32);
+  const uint32_t place = name % kNowhere;
+  if (name == 0 || name_of(place) != name) return false;
+  const int pid = shared_->processes[place].load();
+  return pid > 0 && is_thread_stopped(pid, static_cast<pid_t>(thread));
+}
+
 bool Arena::is_sole_holder(const void* rec) {
   const RecordHead& h = *head(index_of(rec));
   const uint32_t me = my_place();

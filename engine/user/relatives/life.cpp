@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <iterator>
 #include <string_view>
@@ -32,6 +33,14 @@ struct flock lock_of(off_t byte) {
   lock.l_start = byte;
   lock.l_len = 1;
   return lock;
+}
+
+// The host has so many pieces of System V memory for all its programs. The lowest free place is the
+// next one's; beyond the middle none is ours.
+bool leaves_enough() {
+  shminfo limits{};
+  const int highest = shmctl(0, IPC_INFO, reinterpret_cast<shmid_ds*>(&limits));
+  return highest < 0 || static_cast<unsigned long>(highest) < limits.shmmni / 2;
 }
 
 #ifndef SHM_STAT_ANY
@@ -96,7 +105,7 @@ void Lineage::begin() {
   const base::KeepErrno keep;
   if (page_ != nullptr) shmdt(page_);
   page_ = nullptr;
-  id_ = shmget(IPC_PRIVATE, kPage, S_IRUSR | S_IWUSR);
+  id_ = leaves_enough() ? shmget(IPC_PRIVATE, kPage, S_IRUSR | S_IWUSR) : -1;
   if (id_ < 0) return;
   void* page = shmat(id_, nullptr, 0);
   shmctl(id_, IPC_RMID, nullptr);
@@ -129,6 +138,25 @@ uint64_t pid_namespace() {
   const base::KeepErrno keep;
   struct stat st;
   return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+}
+
+bool is_thread_stopped(pid_t pid, pid_t thread) {
+  const base::KeepErrno keep;
+  char path[64] = "/proc/";
+  char* end = std::to_chars(path + std::string_view(path).size(), std::end(path), pid).ptr;
+  end = std::ranges::copy(std::string_view("/task/"), end).out;
+  end = std::to_chars(end, std::end(path), thread).ptr;
+  *std::ranges::copy(std::string_view("/stat"), end).out = '\0';
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  char text[128];  // number, name in brackets, state
+  const ssize_t n = pread(fd, text, sizeof text, 0);
+  base::sys.close(fd);
+  const std::string_view line(text, n > 0 ? static_cast<size_t>(n) : 0);
+  const size_t behind_name = line.rfind(") ");
+  if (behind_name == line.npos || behind_name + 2 >= line.size()) return false;
+  const char state = line[behind_name + 2];
+  return state == 'T' || state == 't';
 }
 
 bool is_process_gone(pid_t pid) {

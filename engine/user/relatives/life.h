@@ -38,7 +38,8 @@ class LifeLock {
 // its users.
 class Lineage {
  public:
-  // From now on, of this process. Without System V memory (ENOSPC, a filter) nobody is found.
+  // From now on, of this process. Without System V memory (ENOSPC or half of it taken, a
+  // filter) nobody is found.
   void begin();
   // One system call; two once this process has changed its user. What cannot be told may be so.
   bool has_unknown() const;
@@ -53,6 +54,8 @@ class Lineage {
 
 // The number of this process's pid namespace; 0 where /proc does not say.
 uint64_t pid_namespace();
+// Has a signal, or a tracer, stopped that thread of process `pid`? False where /proc does not say.
+bool is_thread_stopped(pid_t pid, pid_t thread);
 // Is process `pid` of this pid namespace gone? A zombie is, once all its threads are.
 bool is_process_gone(pid_t pid);
 
