@@ -65,23 +65,22 @@ class OtherNumbers {
   }
   // Then there may be more.
   bool is_full() const { return count_ == numbers_.size(); }
-  // The stream that the table has at `fd`. Its number the child may have closed.
   bool has(int fd) const {
-    if (count_ == 0) return false;
-    const auto is_any = [this](auto is) {
-      return std::any_of(numbers_.begin(), numbers_.begin() + count_, is);
-    };
-    const uint64_t cookie = cookie_of(fd);
-    if (cookie != 0) return is_any([=](const Number& n) { return n.cookie == cookie; });
+    const uint64_t cookie = count_ > 0 ? cookie_of(fd) : 0;
+    return cookie != 0 && is_any([=](const Number& n) { return n.cookie == cookie; });
+  }
+  // The same of the stream that the table has at `fd`, where the child has closed that number.
+  bool has_stream_of_closed(int fd) const {
+    if (count_ == 0 || real.fcntl(fd, F_GETFD) >= 0) return false;
     const SocketUse use(fd);
     if (!use || !has_live_stream(use.phase())) return false;
     engine::Stream& stream = *use->stream.load(std::memory_order_acquire);
-    const bool is_known = is_any([&](const Number& n) {
+    const bool has_it = is_any([&](const Number& n) {
       stream.forget_comparison();
       return stream.is_behind(n.fd);
     });
     stream.forget_comparison();
-    return is_known;
+    return has_it;
   }
 
  private:
@@ -90,6 +89,11 @@ class OtherNumbers {
     int fd;
     uint64_t cookie;
   };
+  template <typename Is>
+  bool is_any(Is is) const {
+    return std::any_of(numbers_.begin(), numbers_.begin() + count_, is);
+  }
+
   std::array<Number, 64> numbers_;
   size_t count_ = 0;
 };
@@ -115,15 +119,20 @@ bool has_streams() {
   return false;
 }
 
-// visit(fd) for every stream that the program will have. A descriptor that a vfork child has closed
-// is not inherited. False: it may have others too.
+// visit(fd) for every stream that the program will have under a number that is open here. A
+// descriptor that a vfork child has closed is not inherited. False: it has, or may have, others.
 template <typename Visit>
 bool visit_inherited_streams(const Execution& e, Visit visit) {
   const OtherNumbers others;
-  for (int fd = 0; fd < fds_end(); ++fd)
-    if (is_stream(fd) && (is_inheritable(fd) || is_duplicated_by(e.actions, fd) || others.has(fd)))
+  bool are_all = !others.is_full();
+  for (int fd = 0; fd < fds_end(); ++fd) {
+    if (!is_stream(fd)) continue;
+    if (is_inheritable(fd) || is_duplicated_by(e.actions, fd) || others.has(fd))
       visit(fd);
-  return !others.is_full();
+    else if (are_all)
+      are_all = !others.has_stream_of_closed(fd);
+  }
+  return are_all;
 }
 
 // Why the program will be without the library; null if it will have it. errno is kept.
@@ -135,8 +144,8 @@ const char* why_without_library(const ExecTarget& target, char* const* environme
 
 bool inherits_any_stream(const Execution& e) {
   bool does = false;
-  const bool are_all_known = visit_inherited_streams(e, [&](int) { does = true; });
-  return does || !are_all_known;
+  const bool are_all = visit_inherited_streams(e, [&](int) { does = true; });
+  return does || !are_all;
 }
 
 // Why what streams are made of may not be shared with the program; null if it may.

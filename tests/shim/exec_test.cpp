@@ -6,6 +6,7 @@
 #include <spawn.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -82,6 +83,17 @@ pid_t by_vfork(int fd, const Command& command) {
   _exit(127);
 }
 
+// As Python's subprocess does.
+pid_t by_vfork_and_close(int fd, const Command& command) {
+  const pid_t pid = vfork();
+  if (pid != 0) return pid;
+  dup2(fd, 0);
+  dup2(fd, 1);
+  syscall(SYS_close_range, 3, ~0u, 0);
+  execve(command.path(), command.list(), environ);
+  _exit(127);
+}
+
 // What a daemon does before it executes a helper: every descriptor above 2 goes.
 pid_t by_fork_and_close_range(int fd, const Command& command) {
   const pid_t pid = fork();
@@ -126,7 +138,7 @@ pid_t by_spawn(int fd, const Command& command) {
   return pid;
 }
 
-const std::array<Way, 15> kWays{{
+const std::array<Way, 16> kWays{{
     {"execve", by_fork<[](const Command& c) { execve(c.path(), c.list(), environ); }>},
     {"execv", by_fork<[](const Command& c) { execv(c.path(), c.list()); }>},
     {"execvp", by_fork<[](const Command& c) { execvp(c.path(), c.list()); }>},
@@ -150,6 +162,7 @@ const std::array<Way, 15> kWays{{
     {"posix_spawn", by_spawn<posix_spawn, false>},
     {"posix_spawnp", by_spawn<posix_spawnp, false>},
     {"closefrom_np", by_spawn<posix_spawn, true>},
+    {"vfork_and_close", by_vfork_and_close},
 }};
 const Way& kPlainWay = kWays[1];
 
@@ -240,6 +253,23 @@ TEST_F(ExecTest, TheParentGoesOnAfterTheChild) {
     EXPECT_EQ(recv_exactly(pair_.server.get(), 4), "two\n");
     expect_alive(pair_.client.get(), pair_.server.get());
     send_all(pair_.client.get(), "one\ntwo\n");
+  }
+}
+
+TEST_F(ExecTest, TheParentGoesOnAfterAVforkChildThatClosedItAndHasNotTheLibrary) {
+  static char none[] = "A=1";
+  static std::array<char*, 2> environment{none, nullptr};
+  const Command command({child_program(), "nothing"});
+  for (int round = 0; round < 3; ++round) {
+    const pid_t pid = vfork();
+    if (pid == 0) {
+      dup2(pair_.server.get(), 0);
+      syscall(SYS_close_range, 3, ~0u, 0);
+      execve(command.path(), command.list(), environment.data());
+      _exit(127);
+    }
+    expect_exit(pid, 0);
+    expect_alive(pair_.client.get(), pair_.server.get());
   }
 }
 
