@@ -149,6 +149,13 @@ bool is_tcp_socket(int fd) {
   return int_option(fd, SOL_SOCKET, SO_PROTOCOL) == IPPROTO_TCP;
 }
 
+bool may_be_chosen_later(int fd) {
+  sockaddr_storage peer;
+  socklen_t length = sizeof(peer);
+  return is_policy_active() && is_tcp_socket(fd) &&
+         ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0;
+}
+
 bool open_stream(Socket& socket, int fd, engine::Role role, engine::Peer peer, Phase phase) {
   const base::KeepErrno keep;
   const engine::StreamAttr attr{

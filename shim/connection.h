@@ -11,6 +11,9 @@ namespace ddpsock::shim {
 // SO_PROTOCOL says TCP. errno is kept.
 bool is_tcp_socket(int fd);
 
+// Could rules choose `fd`, a TCP socket that is not connected, when it is?
+bool may_be_chosen_later(int fd);
+
 // Opens the engine's stream on the connected or connecting `fd` and moves `socket` to `phase`.
 // False if the engine has no room: the caller must end the connection, because the peer may count
 // on it.

@@ -10,6 +10,7 @@
 
 #include "base/keep_errno.h"
 #include "shim/calls.h"
+#include "shim/leaving.h"
 #include "shim/memory_watch.h"
 #include "shim/real.h"
 #include "shim/stdio_files.h"
@@ -22,14 +23,6 @@
 
 namespace ddpsock::shim {
 namespace {
-
-// Could rules choose what `fd` is not yet? Then its duplicates must share a Socket from now on.
-bool may_still_be_chosen(int fd) {
-  sockaddr_storage peer;
-  socklen_t length = sizeof(peer);
-  return is_policy_active() && is_tcp_socket(fd) &&
-         getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0;
-}
 
 void duplicated(int from, int to) {
   if (to < 0 || from == to) return;
@@ -44,8 +37,13 @@ void duplicated(int from, int to) {
   drop_stale_fd(to);
   WatchedSet::share(from);
   WatchedSet::share(to);
-  if (!is_ours(from) && may_still_be_chosen(from)) enter_fd(from);
-  if (is_ours(from)) share_fd(from, to);
+  // Then its duplicates must share a Socket from now on.
+  if (!is_ours(from) && may_be_chosen_later(from)) enter_fd(from);
+  // There it would not be known.
+  if (is_ours(from) && static_cast<unsigned>(to) >= kMaxFds)
+    leave_ddp_mode(from, "a descriptor with a number above all that are kept");
+  else if (is_ours(from))
+    share_fd(from, to);
   cover_standard_file(to);
   errno = saved_errno;
 }

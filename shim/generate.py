@@ -77,7 +77,7 @@ class Call:
 
 DECLARATION = re.compile(r'^(?P<result>\w[\w ]*?\**)\s+(?P<name>\w+)\((?P<params>[^()]*)\)$')
 PARAM = re.compile(r'^(?P<type>.*[\s*])(?P<name>\w+)$')
-OPTIONS = {'alias', 'fd', 'boot', 'variadic'}
+OPTIONS = {'alias', 'fd', 'on', 'boot', 'variadic'}
 
 
 def parse_line(line):
@@ -104,10 +104,12 @@ def parse_line(line):
             raise ListError(f'unknown option: {option}')
         options[key] = value
     call = Call(found['result'], found['name'], params, fields[1], options, is_open)
-    if is_open and call.body not in ('own', 'hand'):
-        raise ListError(f'{call.name} ends in "...": only own and hand can have that')
-    if not re.match(r'^(fd|own|hand|as \w+.* unless .+)$', call.body):
+    if not re.match(r'^(fd|own|hand|wide|wide \w+|as \w+.* unless .+)$', call.body):
         raise ListError(f'unknown body: {call.body}')
+    if is_open and call.body not in ('own', 'hand') and not call.body.startswith('wide '):
+        raise ListError(f'{call.name} ends in "...": only own, hand and wide NAME can have that')
+    if call.body.startswith('wide') and 'on' not in options and 'file' not in [p.name for p in params]:
+        raise ListError(f'{call.name} has no argument file')
     if call.body == 'fd' and options.get('fd', 'fd') not in [p.name for p in params]:
         raise ListError(f'{call.name} has no argument {options.get("fd", "fd")}')
     return call
@@ -139,8 +141,21 @@ def split_as(call, calls):
     return base, args, found['condition']
 
 
+def wide_body(call):
+    """Body `wide`: libc's own call, with a FILE that is fit for it."""
+    args = ', '.join('fit_for_wide(file)' if p.name == 'file' else p.name for p in call.params)
+    first = f'fit_for_wide({call.options["on"]}); ' if 'on' in call.options else ''
+    if not call.is_open:
+        return f'{first}return real.{call.member}({args});'
+    twin = call.body.split()[1].strip('_')
+    return (f'{first}va_list rest; va_start(rest, {call.params[-1].name}); const {call.result} result = '
+            f'real.{twin}({args}, rest); va_end(rest); return result;')
+
+
 def wrapper_body(call, calls):
     real = f'real.{call.member}({call.arg_list})'
+    if call.body.startswith('wide'):
+        return wide_body(call)
     if call.is_open:
         return (f'va_list rest; va_start(rest, {call.params[-1].name}); const {call.result} result = '
                 f'own_{call.member}({call.arg_list}, rest); va_end(rest); return result;')
@@ -172,6 +187,7 @@ def write_wrappers(calls):
 #include "shim/calls.h"
 #include "shim/fd_table.h"
 #include "shim/real.h"
+#include "shim/stdio_files.h"
 
 // Defined under names of our own and exported under libc's by asm labels: libc's headers may then
 // declare, inline or rename these functions as they like.

@@ -41,7 +41,9 @@ class Parsing(unittest.TestCase):
             ('int f(int fd) | fd | colour=red', 'unknown option'),
             ('int f(int fd) | fd | alias', 'unknown option'),
             ('int f(int set) | fd', 'no argument fd'),
-            ('int f(int fd, ...) | fd', 'only own and hand'),
+            ('int f(int fd, ...) | fd', 'only own, hand and wide NAME'),
+            ('int f(FILE* file, ...) | wide', 'only own, hand and wide NAME'),
+            ('int f(FILE* stream) | wide', 'no argument file'),
             ('int f(int fd) | own\nint g(int fd) | own | alias=f', 'twice'),
         ]:
             with self.subTest(line), self.assertRaisesRegex(generate.ListError, why):
@@ -100,6 +102,16 @@ class Writing(unittest.TestCase):
         self.assertIn('int own_f(int fd, va_list rest);', generate.write_calls_h(calls))
         self.assertNotIn('(*f)', generate.write_real_h(calls))
         self.assertNotIn('boot_f', generate.write_boot(calls))
+
+
+    def test_files_are_made_fit_for_wide_characters(self):
+        calls = generate.parse('int f(int c, FILE* file) | wide\nint g(int c) | wide | on=stdout\n'
+                               'int h(FILE* file, ...) | wide __vh')
+        self.assertEqual(generate.wrapper_body(calls[0], calls), 'return real.f(c, fit_for_wide(file));')
+        self.assertEqual(generate.wrapper_body(calls[1], calls), 'fit_for_wide(stdout); return real.g(c);')
+        self.assertIn('va_start(rest, file); const int result = real.vh(fit_for_wide(file), rest);',
+                      generate.wrapper_body(calls[2], calls))
+        self.assertNotIn('(*h)', generate.write_real_h(calls))
 
 
 class TheList(unittest.TestCase):

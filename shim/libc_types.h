@@ -13,11 +13,13 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <time.h>
+#include <wchar.h>
 
 static_assert(sizeof(off_t) == 8 && sizeof(long) == 8, "64-bit systems only");
 

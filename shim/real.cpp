@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 
 #include "base/cancellation.h"
@@ -22,8 +23,6 @@ extern const char* gnu_get_libc_version() __attribute__((weak));
 
 namespace ddpsock::shim {
 namespace {
-
-constinit bool is_aside = false;
 
 bool is_inside_this_library(const void* p) {
   const auto address = reinterpret_cast<uintptr_t>(p);
@@ -70,14 +69,16 @@ void give_engines_the_real_calls() {
   };
 }
 
+bool is_behind_a_copy() {
+  const void* first = find_first("ddp_poll");
+  // Not found: this library was opened with RTLD_LOCAL, or is a part of a test.
+  return first != nullptr && !is_inside_this_library(first);
+}
+
 [[gnu::constructor(101)]] void start() {
   const base::KeepErrno keep;
   resolve_real_calls();
-  // Not found: this library was opened with RTLD_LOCAL, or is a part of a test.
-  const void* first = find_first("ddp_poll");
-  is_aside =
-      gnu_get_libc_version == nullptr || (first != nullptr && !is_inside_this_library(first));
-  if (is_aside) choose_nothing();
+  if (stands_aside()) choose_nothing();
   // Where the program has a copy of it (-fno-pic, or C++), that is the one that libc writes.
   if (const void* found = find_first("__libc_single_threaded"); found != nullptr)
     base::single_threaded = static_cast<const char*>(found);
@@ -85,8 +86,17 @@ void give_engines_the_real_calls() {
 
 }  // namespace
 
+// Other libraries' constructors may ask before ours has run.
 bool stands_aside() {
-  return is_aside;
+  enum class Answer : uint8_t { kUnknown, kYes, kNo };
+  static constinit std::atomic<Answer> answer{Answer::kUnknown};
+  Answer now = answer.load(std::memory_order_relaxed);
+  if (now == Answer::kUnknown) [[unlikely]] {
+    const base::KeepErrno keep;
+    now = gnu_get_libc_version == nullptr || is_behind_a_copy() ? Answer::kYes : Answer::kNo;
+    answer.store(now, std::memory_order_relaxed);
+  }
+  return now == Answer::kYes;
 }
 
 void resolve_real_calls() {

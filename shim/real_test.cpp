@@ -29,6 +29,7 @@ TEST(Real, EveryEntryIsAnotherLibrarys) {
   ASSERT_NE(dladdr(reinterpret_cast<void*>(&resolve_real_calls), &own), 0);
   const std::vector<AnyFunction> all = entries(real);
   for (unsigned i = 0; i < kRealCalls; ++i) {
+    if (dlsym(RTLD_NEXT, kRealNames[i]) == nullptr) continue;  // of a newer libc
     Dl_info found{};
     ASSERT_NE(dladdr(all[i], &found), 0) << kRealNames[i];
     EXPECT_NE(found.dli_fbase, own.dli_fbase) << kRealNames[i];

@@ -7,17 +7,23 @@
 #include <stdio_ext.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <mutex>
+#include <new>
 
 #include "base/keep_errno.h"
 #include "shim/calls.h"
+#include "shim/connection.h"
 #include "shim/exit.h"
 #include "shim/fd_table.h"
+#include "shim/leaving.h"
 #include "shim/real.h"
 
 // libc's; its header declares it only to programs compiled with fortification.
 extern "C" int __vsnprintf_chk(char* text, size_t size, int flag, size_t room, const char* format,
                                va_list arguments);
+extern "C" FILE _IO_2_1_stderr_ __attribute__((weak));
 
 namespace ddpsock::shim {
 namespace {
@@ -62,7 +68,8 @@ FILE* open_cookie(void* cookie, const char* mode, int fd, cookie_close_function_
   FILE* file = fopencookie(cookie, mode, {read_file, write_file, seek_file, close});
   if (file == nullptr) return nullptr;
   file->_fileno = fd;  // fileno() answers from here
-  // freopen() would make an ordinary FILE of it and believes any pointer but null.
+  // fit_for_wide() knows it by that, and freopen() would make an ordinary FILE of it and believes
+  // any other pointer.
   file->_wide_data = nullptr;
   return file;
 }
@@ -118,6 +125,76 @@ void replace(Standard& one, int fd) {
   one.ours = *one.variable = file;
 }
 
+// ----- wide characters
+
+constexpr char kWhyWide[] = "wide characters through stdio";
+// libc's names for them are not for others.
+constexpr int kEndSeen = 0x10, kErrorSeen = 0x20, kPutting = 0x800;
+
+// Natively it would have no orientation yet.
+bool is_unused(const FILE& file) {
+  return (file._flags & (kEndSeen | kErrorSeen | kPutting)) == 0 &&
+         file._IO_read_base == file._IO_read_end && file._IO_save_base == nullptr;
+}
+
+// What libc's calls for wide characters look at before they refuse a FILE for bytes.
+void refuse_wide(FILE& file) {
+  file._mode = -1;
+  if (file._wide_data == nullptr) file._wide_data = _IO_2_1_stderr_._wide_data;
+}
+
+// A FILE of ours that is libc's by now uses what libc has made for another, until it is closed.
+struct Borrowed {
+  FILE* borrower;
+  FILE* lender;
+  Borrowed* next;
+};
+std::mutex borrowed_mutex;
+Borrowed* borrowed = nullptr;
+constinit std::atomic<int> borrowers{0};
+
+bool borrow_wide_data(FILE& file) {
+  auto* one = new (std::nothrow) Borrowed{&file, real.fdopen(file._fileno, "r"), nullptr};
+  if (one == nullptr || one->lender == nullptr) {
+    delete one;
+    return false;
+  }
+  one->lender->_fileno = -1;  // whose descriptor it is, its end must not say
+  file._wide_data = one->lender->_wide_data;
+  const std::lock_guard lock(borrowed_mutex);
+  one->next = borrowed;
+  borrowed = one;
+  borrowers.fetch_add(1, std::memory_order_release);
+  return true;
+}
+
+FILE* take_lender(const FILE* file) {
+  const std::lock_guard lock(borrowed_mutex);
+  for (Borrowed** at = &borrowed; *at != nullptr; at = &(*at)->next) {
+    if ((*at)->borrower != file) continue;
+    Borrowed* const one = *at;
+    FILE* const lender = one->lender;
+    *at = one->next;
+    delete one;
+    borrowers.fetch_sub(1, std::memory_order_relaxed);
+    return lender;
+  }
+  return nullptr;
+}
+
+void make_libcs(FILE& file) {
+  if (!borrow_wide_data(file)) return refuse_wide(file);
+  file._mode = 0;
+}
+
+// Of stdin, stdout and stderr libc's own takes its place again.
+FILE* give_back_standard(Standard& one) {
+  const bool is_unoriented = is_unused(*one.ours);
+  *one.variable = one.original;
+  if (!is_unoriented) one.original->_mode = -1;
+  return one.original;
+}
+
 // Formats by format_into(room, size) -> length, and sends all of it. As libc's dprintf, the length
 // or -1.
 template <typename FormatInto>
@@ -144,18 +221,48 @@ int print(int fd, FormatInto format_into) {
 void cover_standard_file(int fd) {
   if (fd < STDIN_FILENO || fd > STDERR_FILENO || !is_ours(fd)) return;
   Standard& one = standard[fd];
-  // Not where the program has put a FILE of another number there, or one in use for wide
-  // characters, for which a FILE of our kind is not fit.
-  if (*one.variable == nullptr || *one.variable == one.ours || (*one.variable)->_fileno != fd ||
-      fwide(*one.variable, 0) > 0)
+  // Not where the program has put a FILE of another number there.
+  if (*one.variable == nullptr || *one.variable == one.ours || (*one.variable)->_fileno != fd)
     return;
   const base::KeepErrno keep;
-  replace(one, fd);
+  if ((*one.variable)->_mode > 0)
+    leave_ddp_mode(fd, kWhyWide);
+  else
+    replace(one, fd);
 }
 
-FILE* chosen_fdopen(int fd, const char* mode) {
-  if (is_plain(fd)) return real.fdopen(fd, mode);
+FILE* make_fit_for_wide(FILE* file) {
+  if (stands_aside()) return file;
+  const bool is_first = is_unused(*file);
+  const bool is_fit =
+      is_first && (!is_ours(file->_fileno) || leave_ddp_mode(file->_fileno, kWhyWide));
+  for (Standard& one : standard)
+    if (file == one.ours) file = give_back_standard(one);
+  if (!is_fit)
+    refuse_wide(*file);
+  else if (file->_wide_data == nullptr)
+    make_libcs(*file);
+  if (is_first && !is_fit) errno = EOPNOTSUPP;
+  return file;
+}
+
+int own_fwide(FILE* file, int mode) {
+  if (file->_wide_data != nullptr || stands_aside()) return real.fwide(file, mode);
+  if (mode == 0) return is_unused(*file) ? 0 : -1;
+  return real.fwide(mode > 0 ? make_fit_for_wide(file) : file, mode);
+}
+
+FILE* own_fdopen(int fd, const char* mode) {
+  if (is_ours(fd) ? is_plain(fd) : !may_be_chosen_later(fd)) return real.fdopen(fd, mode);
   return open_cookie(reinterpret_cast<void*>(intptr_t{fd}), mode, fd, close_file);
+}
+
+int own_fclose(FILE* file) {
+  FILE* const lender = borrowers.load(std::memory_order_acquire) != 0 ? take_lender(file) : nullptr;
+  const int result = real.fclose(file);
+  const base::KeepErrno keep;
+  if (lender != nullptr) real.fclose(lender);
+  return result;
 }
 
 int chosen_vdprintf(int fd, const char* format, va_list arguments) {

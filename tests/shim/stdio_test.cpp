@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // FILEs on a connection, in the process that made it.
 #include <fcntl.h>
+#include <locale.h>
+#include <malloc.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <wchar.h>
 
 #include <array>
 #include <cerrno>
@@ -121,6 +124,129 @@ TEST_F(Stdio, FcloseSendsTheRestAndClosesTheDescriptor) {
 TEST_F(Stdio, AModeThatIsNoneIsRefused) {
   EXPECT_EQ(fdopen(pair_.client.get(), "?"), nullptr);
   EXPECT_EQ(errno, EINVAL);
+}
+
+// A FILE that is there before anybody could know what its descriptor becomes.
+TEST_F(Stdio, MadeBeforeTheConnection) {
+  const Listener listener = listen_loopback();
+  FILE* file = fdopen(make_client_socket().release(), "r+");
+  ASSERT_NE(file, nullptr);
+  ASSERT_EQ(connect_to(fileno(file), listener.address), 0);
+  const Fd server = accept_one(listener.fd.get());
+  fputs("ask\n", file);
+  EXPECT_EQ(fflush(file), 0);
+  EXPECT_EQ(recv_exactly(server.get(), 4), "ask\n");
+  send_all(server.get(), "answer\n");
+  char line[16];
+  EXPECT_STREQ(fgets(line, sizeof line, file), "answer\n");
+  EXPECT_EQ(fclose(file), 0);
+  expect_end_of_stream(server.get());
+}
+
+class WideStdio : public Stdio {
+ protected:
+  WideStdio() { EXPECT_NE(setlocale(LC_CTYPE, "C.UTF-8"), nullptr); }
+  ~WideStdio() override { setlocale(LC_CTYPE, "C"); }
+};
+
+TEST_F(WideStdio, IsWritten) {
+  open_file("w");
+  EXPECT_EQ(fwide(file_, 0), 0);
+  EXPECT_EQ(fwprintf(file_, L"%d \u00e9%ls", 7, L"\u20ac"), 4);
+  EXPECT_EQ(fputwc(L'\n', file_), wint_t{L'\n'});
+  EXPECT_GE(fputws(L"\u4e2d, the end", file_), 0);
+  EXPECT_GT(fwide(file_, 0), 0);
+  EXPECT_EQ(fputs("not bytes", file_), EOF);
+  EXPECT_EQ(fflush(file_), 0);
+  const std::string expected = "7 \u00e9\u20ac\n\u4e2d, the end";
+  EXPECT_EQ(recv_exactly(peer_, expected.size()), expected);
+  const std::wstring much(100'000, L'\u00fc');
+  EXPECT_GE(fputws(much.c_str(), file_), 0);
+  EXPECT_EQ(fclose(file_), 0);
+  file_ = nullptr;
+  EXPECT_EQ(fcntl(fd_, F_GETFD), -1);
+  const std::string bytes = recv_to_end(peer_);
+  EXPECT_EQ(bytes.size(), 200'000u);
+  EXPECT_EQ(bytes.substr(bytes.size() - 2), "\u00fc");
+}
+
+TEST_F(WideStdio, IsRead) {
+  open_file("r");
+  send_all(peer_, "\u00e9a line\nand 42 more: \u20ac\nrest");
+  EXPECT_EQ(fgetwc(file_), wint_t{L'\u00e9'});
+  EXPECT_EQ(ungetwc(L'\u4e2d', file_), wint_t{L'\u4e2d'});
+  wchar_t line[32], word[32];
+  int number = 0;
+  EXPECT_STREQ(fgetws(line, 32, file_), L"\u4e2da line\n");
+  EXPECT_EQ(fwscanf(file_, L"and %d more: %ls", &number, word), 2);
+  EXPECT_EQ(number, 42);
+  EXPECT_STREQ(word, L"\u20ac");
+  EXPECT_EQ(fgetc(file_), EOF) << "not for bytes";
+  shutdown(peer_, SHUT_WR);
+  EXPECT_EQ(getwc(file_), wint_t{L'\n'});
+  EXPECT_STREQ(fgetws(line, 32, file_), L"rest");
+  EXPECT_EQ(fgetwc(file_), WEOF);
+  EXPECT_NE(feof(file_), 0);
+}
+
+TEST_F(WideStdio, AFileInUseForBytesRefusesIt) {
+  open_file("r+");
+  fputs("bytes", file_);
+  EXPECT_LT(fwide(file_, 1), 0);
+  EXPECT_EQ(fputwc(L'x', file_), WEOF);
+  EXPECT_EQ(fwprintf(file_, L"%d", 7), -1);
+  wchar_t line[8];
+  EXPECT_EQ(fgetws(line, 8, file_), nullptr);
+  fputs(" again", file_);
+  EXPECT_EQ(fflush(file_), 0);
+  EXPECT_EQ(recv_exactly(peer_, 11), "bytes again");
+}
+
+TEST_F(WideStdio, StandardFilesAreReadAndWritten) {
+  Child child([&] {
+    EXPECT_NE(freopen("/dev/null", "w", stdout), nullptr);  // gtest has used it for bytes
+    dup2(pair_.client.get(), 0);
+    dup2(pair_.client.get(), 1);
+    wchar_t line[16];
+    EXPECT_STREQ(fgetws(line, 16, stdin), L"\u00e9?\n");
+    EXPECT_EQ(wprintf(L"<%ls>", line), 5);
+    EXPECT_EQ(putwchar(L'\u00fc'), wint_t{L'\u00fc'});
+    EXPECT_GT(fwide(stdout, 0), 0);
+    EXPECT_EQ(fflush(stdout), 0);
+    EXPECT_EQ(fclose(stdout), 0);
+  });
+  send_all(peer_, "\u00e9?\n");
+  child.expect_success();
+  pair_.client.close();
+  EXPECT_EQ(recv_to_end(peer_), "<\u00e9?\n>\u00fc");
+}
+
+TEST_F(WideStdio, StandardOutputInUseForItGoesWhereTheDescriptorGoes) {
+  Child child([&] {
+    EXPECT_NE(freopen("/dev/null", "w", stdout), nullptr);
+    wprintf(L"before ");
+    fflush(stdout);
+    dup2(pair_.client.get(), 1);
+    wprintf(L"to the p\u00e9\u00e9r");
+    fflush(stdout);
+  });
+  child.expect_success();
+  pair_.client.close();
+  EXPECT_EQ(recv_to_end(peer_), "to the p\u00e9\u00e9r");
+}
+
+TEST_F(WideStdio, LeavesNothingWhenItIsClosed) {
+  size_t before = 0;
+  for (int i = 0; i < 60; ++i) {
+    if (i == 10) before = mallinfo2().uordblks;
+    Pair pair = connected_pair();
+    FILE* file = fdopen(pair.client.release(), "w");
+    ASSERT_NE(file, nullptr);
+    EXPECT_EQ(fputwc(L'x', file), wint_t{L'x'});
+    EXPECT_EQ(fclose(file), 0);
+    EXPECT_EQ(recv_to_end(pair.server.get()), "x");
+  }
+  EXPECT_LT(mallinfo2().uordblks, before + 10'000);
 }
 
 int vprint(int fd, const char* format, ...) {
