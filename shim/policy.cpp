@@ -107,7 +107,14 @@ __attribute__((constructor)) void read_policy_at_start() {
 
 // A program that says which sockets are to be streams knows what it does with them.
 bool is_by_rings(Wish wish) {
-  return wish == Wish::kNone && is_policy_active() && may_use_sockets_by_rings();
+  if (wish != Wish::kNone || !is_policy_active()) return false;
+  look_for_ring_code();
+  return may_use_sockets_by_rings();
+}
+
+bool is_filtered() {
+  if (is_under_untried_filter()) may_choose();
+  return policy.filter.load(std::memory_order_relaxed) == Filter::kHurts;
 }
 
 Decision decide(Role role, const Address& server, Wish wish) {

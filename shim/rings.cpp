@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 
 #include "base/keep_errno.h"
 
@@ -42,6 +43,39 @@ bool is_excepted() {
   return n > 0 && has_rings_for_files_only({binary, static_cast<size_t>(n)});
 }
 
+// io_uring_setup by the bare instruction, as a copy of liburing has it that is part of a program:
+// its number (0x1a9) goes into eax, and the system call follows.
+bool sets_up_ring(std::span<const uint8_t> code) {
+  constexpr size_t kBefore = 1, kAfter = 4, kNear = 40;
+  constexpr uint8_t kNumber[] = {0xb8, 0xa9, 0x01, 0x00, 0x00}, kCall[] = {0x0f, 0x05};
+  if (code.size() < kBefore + kAfter) return false;
+  const uint8_t* const end = code.data() + code.size();
+  const uint8_t* at = code.data() + kBefore;
+  while ((at = static_cast<const uint8_t*>(
+              memchr(at, kNumber[kBefore], static_cast<size_t>(end - at)))) != nullptr) {
+    if (end - at < static_cast<ptrdiff_t>(kAfter)) return false;
+    const uint8_t* const behind = at + kAfter;
+    if (memcmp(at - kBefore, kNumber, sizeof kNumber) == 0 &&
+        memmem(behind, std::min<size_t>(kNear, static_cast<size_t>(end - behind)), kCall,
+               sizeof kCall) != nullptr)
+      return true;
+    ++at;
+  }
+  return false;
+}
+
+// Of the program itself, which comes first.
+int has_ring_code(dl_phdr_info* object, size_t, void* result) {
+  constexpr size_t kMost = size_t{64} << 20;
+  for (const ElfW(Phdr) & part : std::span(object->dlpi_phdr, object->dlpi_phnum)) {
+    if (part.p_type != PT_LOAD || (part.p_flags & (PF_R | PF_X)) != (PF_R | PF_X)) continue;
+    const auto* begin = reinterpret_cast<const uint8_t*>(object->dlpi_addr + part.p_vaddr);
+    if (sets_up_ring({begin, std::min<size_t>(part.p_filesz, kMost)}))
+      *static_cast<bool*>(result) = true;
+  }
+  return 1;
+}
+
 int is_ring_library(dl_phdr_info* object, size_t, void*) {
   return object->dlpi_name != nullptr && name_of(object->dlpi_name).starts_with(kRingLibrary);
 }
@@ -62,6 +96,17 @@ bool may_use_sockets_by_rings() {
   const bool does = dl_iterate_phdr(is_ring_library, nullptr) != 0 && !is_excepted();
   use_of_rings.store(does ? Use::kYes : Use::kNo, std::memory_order_relaxed);
   return does;
+}
+
+void look_for_ring_code() {
+  static constinit std::atomic<bool> is_done{false};
+  if (is_done.load(std::memory_order_relaxed)) [[likely]]
+    return;
+  const base::KeepErrno keep;
+  bool has_code = false;
+  dl_iterate_phdr(has_ring_code, &has_code);
+  if (has_code) note_ring(Maker::kUnknown);
+  is_done.store(true, std::memory_order_relaxed);
 }
 
 bool is_ring_for_sockets(const void* caller) {

@@ -22,6 +22,9 @@ bool has_rings_for_files_only(std::string_view path);
 // is linked with.
 bool may_use_sockets_by_rings();
 
+// The same by the code of the program, once; when its first connection or listener is judged.
+void look_for_ring_code();
+
 // Code at `caller` is about to make a ring by syscall(). True: it is not known to leave sockets
 // alone.
 bool is_ring_for_sockets(const void* caller);

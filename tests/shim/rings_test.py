@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Programs that do their socket I/O by io_uring. rings_test.py PROGRAM DDPRUN DDPSTAT"""
+"""Programs that do their socket I/O by io_uring. rings_test.py STATIC PROGRAM DDPRUN DDPSTAT
+
+STATIC: the program with a copy of liburing inside."""
 
 import os
 import subprocess
@@ -39,8 +41,8 @@ print(failed, *modes, mode(first[0]), mode(second[0]))
 
 
 class Rings(unittest.TestCase):
-    def start(self, before, *arguments, **more):
-        process = subprocess.Popen([*before, PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    def start(self, before, *arguments, program=None, **more):
+        process = subprocess.Popen([*before, program or PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    text=True, **more)
         self.addCleanup(self.end, process)
         return process
@@ -58,10 +60,10 @@ class Rings(unittest.TestCase):
             self.skipTest("io_uring is not permitted here")
         return int(line)
 
-    def exchange(self, server_with, client_with):
-        server = self.start(server_with, "server")
+    def exchange(self, server_with, client_with, **more):
+        server = self.start(server_with, "server", **more)
         port = self.port_of(server)
-        client = self.start(client_with, "client", str(port), str(SIZE))
+        client = self.start(client_with, "client", str(port), str(SIZE), **more)
         out, err = client.communicate(timeout=30)
         self.assertEqual((client.returncode, out), (0, f"{SIZE}\n"), err)
         self.assertEqual(server.wait(30), 0)
@@ -71,12 +73,18 @@ class Rings(unittest.TestCase):
         for engine in ("user", "shm"):
             prefer = [DDPRUN, "--prefer", "--engine", engine, "--"]
             for server_with, client_with in ((prefer, prefer), (prefer, []), ([], prefer)):
-                with self.subTest(engine=engine, server=server_with, client=client_with):
-                    self.exchange(server_with, client_with)
+                for program in (PROGRAM, STATIC):
+                    with self.subTest(engine=engine, server=server_with, client=client_with, program=program):
+                        self.exchange(server_with, client_with, program=program)
 
     def test_towards_a_program_that_does_not(self):
+        for program in (PROGRAM, STATIC):
+            with self.subTest(program=program):
+                self.check_towards_another(program)
+
+    def check_towards_another(self, program):
         prefer = [DDPRUN, "--prefer", "--"]
-        server = self.start(prefer, "server")
+        server = self.start(prefer, "server", program=program)
         port = self.port_of(server)
         text = subprocess.run([*prefer, sys.executable, "-c", f"""
 import socket
@@ -138,5 +146,5 @@ print(got == b"x" * 1000)"""], capture_output=True, text=True, timeout=30, check
 
 
 if __name__ == "__main__":
-    DDPSTAT, DDPRUN, PROGRAM = sys.argv.pop(), sys.argv.pop(), sys.argv.pop()
+    DDPSTAT, DDPRUN, PROGRAM, STATIC = (sys.argv.pop() for _ in range(4))
     unittest.main()
