@@ -26,6 +26,7 @@ namespace {
 
 constexpr const char kOff[] = "the rules or the program say plain TCP";
 constexpr const char kKernelOption[] = "the program set an option that only the kernel serves";
+constexpr const char kFiltered[] = "a filter of system calls forbids those of DDPMODE";
 constexpr const char kNotIp[] = "not an IP address";
 constexpr const char kProvedListener[] = "the listener on this host is in DDPMODE";
 // Handed back to after_connect, which knows a required connection by it.
@@ -43,8 +44,8 @@ constexpr const char kPlainClient[] = "the client on this host is not in DDPMODE
 constexpr const char kSniff[] = "the client is not proved: its first bytes decide";
 
 // Was there a filter of system calls before the program? What it does to ours is found out when the
-// first connection or listener may become ours.
-enum class Filter : uint8_t { kNone, kUntried, kBorne };
+// first connection or listener may become ours. kHurts: that one, or one that the program has set.
+enum class Filter : uint8_t { kNone, kUntried, kBorne, kHurts };
 
 struct Policy {
   RuleSet rules;
@@ -79,9 +80,7 @@ void load_policy() {
   const char* crc = secure_getenv("DDPSOCK_CRC");
   policy.rules.set_default_crc(crc == nullptr || std::string_view(crc) != "0");
   policy.is_active = policy.rules.can_choose();
-  // What is required is so under any filter.
-  if (policy.is_active && !policy.rules.can_require() && is_under_filter())
-    policy.filter = Filter::kUntried;
+  if (policy.is_active && is_under_filter()) policy.filter = Filter::kUntried;
 }
 
 // Once, in the first thread that asks; the library's own start is early enough to be that.
@@ -125,6 +124,13 @@ Decision decide(Role role, const Address& server, Wish wish) {
 
 Verdict plain(const char* reason) {
   return {.mode = Mode::kPlain, .wants_crc = true, .reason = reason};
+}
+
+// Where nothing can be in DDPMODE.
+Verdict plain_although(const Decision& d, const char* reason) {
+  Verdict verdict = plain(reason);
+  verdict.is_required = d.action == Action::kRequire;
+  return verdict;
 }
 
 const char* reason_of(Listening listening) {
@@ -191,12 +197,11 @@ bool may_choose() {
   if (policy.filter.load(std::memory_order_relaxed) != Filter::kUntried) [[likely]]
     return true;
   const base::KeepErrno keep;
-  if (!survives_our_calls()) {
-    choose_nothing();
-    return false;
-  }
-  policy.filter = Filter::kBorne;
-  return true;
+  if (survives_our_calls())
+    policy.filter = Filter::kBorne;
+  else
+    give_way_to_filter();
+  return is_policy_active();
 }
 
 bool is_under_untried_filter() {
@@ -206,6 +211,11 @@ bool is_under_untried_filter() {
 void choose_nothing() {
   the_policy();
   policy.is_active = false;
+}
+
+void give_way_to_filter() {
+  if (may_choose_nothing()) choose_nothing();
+  policy.filter = Filter::kHurts;
 }
 
 bool may_choose_nothing() {
@@ -243,12 +253,11 @@ Verdict before_connect(int fd, const sockaddr* to, socklen_t length, Wish wish) 
   if (!server) return plain(kNotIp);
   const Decision d = decide(Role::kClient, *server, wish);
   const bool is_off = d.action == Action::kOff;
+  if (!is_off && is_filtered()) return plain_although(d, kFiltered);
   const bool is_by_ring = !is_off && is_by_rings(wish);
   if (is_off || is_by_ring || has_kernel_option_here(fd)) {
     forget_client(fd);
-    Verdict verdict = plain(is_off ? kOff : is_by_ring ? kRings : kKernelOption);
-    verdict.is_required = is_by_ring && d.action == Action::kRequire;
-    return verdict;
+    return is_by_ring ? plain_although(d, kRings) : plain(is_off ? kOff : kKernelOption);
   }
   const Listening listening = find_listening(fd, *server, Talk::kStream);
   return d.action == Action::kRequire ? require(fd, *server, listening, d.wants_crc)
@@ -268,15 +277,16 @@ Verdict after_connect(int fd, const Verdict& before) {
 }
 
 const char* why_not_to_listen(int fd, Wish wish) {
-  if (!is_by_rings(wish)) return nullptr;
+  const char* const why = is_filtered() ? kFiltered : is_by_rings(wish) ? kRings : nullptr;
+  if (why == nullptr) return nullptr;
   const auto bound = local_address(fd);
-  return bound && decide(Role::kServer, *bound, wish).action == Action::kRequire ? kRings : nullptr;
+  return bound && decide(Role::kServer, *bound, wish).action == Action::kRequire ? why : nullptr;
 }
 
 bool register_listener(int fd, Wish wish, Opened opened) {
   const auto bound = local_address(fd);
   if (!bound || bound->port == 0) return false;
-  if (is_by_rings(wish)) return true;
+  if (is_filtered() || is_by_rings(wish)) return true;
   const bool is_off = wish == Wish::kNone
                           ? !the_policy().is_active || the_policy().rules.is_off_for_some(*bound)
                           : wish == Wish::kOff;
@@ -323,6 +333,7 @@ Verdict after_accept(int listener, int fd, Wish wish) {
   if (!local) return plain(kNotIp);
   const Decision d = decide(Role::kServer, *local, wish);
   const bool is_off = d.action == Action::kOff;
+  if (is_filtered()) return plain_although(d, kFiltered);
   const char* why_plain = is_off                       ? kOff
                           : is_by_rings(wish)          ? kRings
                           : has_kernel_option_here(fd) ? kKernelOption

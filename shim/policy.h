@@ -41,16 +41,18 @@ struct Verdict {
 // after start; when false the wrappers touch nothing until a program uses SOL_DDP itself.
 bool is_policy_active();
 
-// The same, where a connection or a listener is about to be judged: not in a program that was
-// started under a filter of system calls which kills it for ours, unless a rule requires DDPMODE of
-// one. The first question may cost a fork.
+// The same, where a connection or a listener is about to be judged. The first question of a program
+// that was started under a filter of system calls may cost a fork.
 bool may_choose();
 // That has not been asked yet.
 bool is_under_untried_filter();
 
-// No rule applies from now on: another copy of the library serves the program, libc is not glibc,
-// or a filter of system calls stands against ours.
+// No rule applies from now on: another copy of the library serves the program, or libc is not
+// glibc.
 void choose_nothing();
+// A filter of system calls stands against ours, or is about to: no rule applies, but what is
+// required fails from now on.
+void give_way_to_filter();
 // No rule requires DDPMODE of a connection.
 bool may_choose_nothing();
 
@@ -115,7 +117,7 @@ void note_returned_listener(int fd, Escape how);
 void note_handed_out(int fd);
 
 // After accept(2) gave `fd`, on a listener with `wish`. Never kProved unless the client published
-// it, and then always: the client has been promised.
+// it, and then always: the client has been promised. Plain and required: it must be given up.
 Verdict after_accept(int listener, int fd, Wish wish);
 
 }  // namespace ddpsock::shim

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A program that takes system calls away from itself does not know which ones its library makes for
 // it. Before a filter that would end it for one of those, its connections return to plain TCP: read
-// and write are then its own. Connections that begin later are plain, unless a rule requires
+// and write are then its own. Connections that begin later are plain, or fail where a rule requires
 // another thing.
 #include "shim/seccomp.h"
 
@@ -192,8 +192,7 @@ void before_seccomp(unsigned long mode, const void* program) {
                                       would_hurt(*static_cast<const sock_fprog*>(program)));
   if (!hurts) return;
   leave_ddp_mode_everywhere("a seccomp filter forbids system calls of DDPMODE");
-  if (!may_choose_nothing()) return;
-  choose_nothing();
+  give_way_to_filter();
   const base::KeepErrno keep;
   give_up_listeners();
 }

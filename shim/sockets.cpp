@@ -190,6 +190,10 @@ int accepted_by_policy(const SocketUse& use, int listener, int fd, bool is_nonbl
   if (wish == Wish::kOff || (!is_known_listener && !is_tcp_socket(fd))) return fd;
   Verdict verdict = after_accept(listener, fd, wish);
   verdict.wants_crc = verdict.wants_crc && wants_crc;
+  if (verdict.mode == Mode::kPlain && verdict.is_required) {
+    real.close(fd);
+    return fail(ECONNABORTED);
+  }
   if (verdict.mode == Mode::kPlain) {
     set_hint(fd, Origin::kAccepted, verdict.reason);
     report_plain("accept", fd, verdict.reason);
@@ -202,8 +206,11 @@ int accepted_by_policy(const SocketUse& use, int listener, int fd, bool is_nonbl
       return fd;
     }
     real.close(fd);
-    // The peer counts on DDPMODE. A program that hears that there is no room waits before the next.
-    return fail(engine::user_stream_engine().is_available() ? ECONNABORTED : ENFILE);
+    // The peer counts on DDPMODE, the next ones need not. A program that hears that there is no
+    // room waits before it.
+    const bool has_room = engine::user_stream_engine().is_available();
+    if (!has_room && listener >= 0 && may_choose_nothing()) forget_listener(listener);
+    return fail(has_room ? ECONNABORTED : ENFILE);
   }
   errno = saved_errno;
   return fd;

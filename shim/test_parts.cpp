@@ -189,6 +189,7 @@ bool is_under_untried_filter() {
   return false;
 }
 void choose_nothing() {}
+void give_way_to_filter() {}
 bool may_choose_nothing() {
   return true;
 }
