@@ -420,7 +420,9 @@ class Starts(unittest.TestCase):
         most = self.most_descriptors(1 << 21)
         if most <= 1 << 20:
             self.skipTest(f"{most} at most here; done in the lab's guest")
-        self.check({"plain", "user", ENGINE}, preexec_fn=limits(nofile=most), changes=["top@begin"], policies=("prefer",))
+        for side, moment in ("both", "begin"), ("server", "listening"):
+            with self.subTest(moment=moment):
+                self.check(PLAIN, preexec_fn=limits(nofile=most), changes=[f"top@{moment}"], policies=("prefer",), sides=(side,))
 
     @staticmethod
     def most_descriptors(wanted):
