@@ -17,6 +17,7 @@ BUILD, PREFIX, LIBDIR = sys.argv[1:4]
 HERE = pathlib.Path(__file__).resolve().parent
 PROGRAM = HERE / "program.c"
 MAN = HERE.parent.parent / "man"
+PROFILES = HERE.parent.parent / "shim" / "profiles"
 
 
 def run(*command, **environment):
@@ -65,6 +66,12 @@ class Install(unittest.TestCase):
     def test_every_man_page_is_there(self):
         pages = {page.name for page in MAN.glob("*.[0-9]")}
         self.assertEqual(pages - {page.name for page in (self.prefix / "share" / "man").rglob("*.[0-9]")}, set())
+
+    def test_every_profile_is_there(self):
+        profiles = {path.name: path.read_text() for path in PROFILES.glob("*.toml")}
+        self.assertGreater(len(profiles), 3)
+        folder = self.prefix / "share" / "ddpsock" / "profiles"
+        self.assertEqual({path.name: path.read_text() for path in folder.iterdir()}, profiles)
 
     def test_every_call_finds_its_man_page(self):
         header = (self.prefix / "include" / "ddpsock" / "ddpsock.h").read_text()

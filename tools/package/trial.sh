@@ -88,6 +88,12 @@ for file in $(dpkg -L ddpsock); do
     /usr/bin/*) "$file" --help >/dev/null || fail "$file --help fails" ;;
   esac
 done
+for profile in $(dpkg -L ddpsock | sed -n 's|.*/profiles/\(.*\)\.toml$|\1|p'); do
+  ddprun profiles | grep -q "^$profile " || fail "ddprun does not list its profile $profile"
+  ddprun profiles "$profile" >/dev/null || fail "ddprun does not explain its profile $profile"
+  ddprun --profile "$profile" -- true || fail "ddprun does not take its profile $profile"
+done
+[ -n "${profile:-}" ] || fail "there is no profile"
 [ "$(/tmp/program)" = "loaded taken" ] || fail "a program linked with -lddpsock does not find it"
 echo "a program linked with -lddpsock finds it"
 head -c $bytes /dev/urandom >/tmp/sent
