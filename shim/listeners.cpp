@@ -75,7 +75,7 @@ void enter_listener(int fd) {
 }
 
 void enter_inherited_listeners() {
-  if (!is_policy_active() || is_under_untried_filter()) return;
+  if (!is_policy_active() || may_filter_hurt()) return;
   const base::KeepErrno keep;
   std::array<pollfd, kFirstInherited> looks;
   for (int fd = 0; fd < kFirstInherited; ++fd) looks[static_cast<size_t>(fd)] = {fd, 0, 0};

@@ -112,7 +112,7 @@ bool is_by_rings(Wish wish) {
 }
 
 bool is_filtered() {
-  if (is_under_untried_filter()) may_choose();
+  if (may_filter_hurt()) may_choose();
   return policy.filter.load(std::memory_order_relaxed) == Filter::kHurts;
 }
 
@@ -204,8 +204,9 @@ bool may_choose() {
   return is_policy_active();
 }
 
-bool is_under_untried_filter() {
-  return the_policy().filter.load(std::memory_order_relaxed) == Filter::kUntried;
+bool may_filter_hurt() {
+  const Filter filter = the_policy().filter.load(std::memory_order_relaxed);
+  return filter == Filter::kUntried || filter == Filter::kHurts;
 }
 
 void choose_nothing() {

@@ -44,8 +44,8 @@ bool is_policy_active();
 // The same, where a connection or a listener is about to be judged. The first question of a program
 // that was started under a filter of system calls may cost a fork.
 bool may_choose();
-// That has not been asked yet.
-bool is_under_untried_filter();
+// That was not asked yet, or the answer was no.
+bool may_filter_hurt();
 
 // No rule applies from now on: another copy of the library serves the program, or libc is not
 // glibc.

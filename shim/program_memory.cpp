@@ -56,7 +56,7 @@ bool is_readable(const sockaddr* address, socklen_t length) {
   constexpr uintptr_t kSmallestPage = 4096;
   if (length < sizeof(sa_family_t) || length > sizeof(sockaddr_storage)) return false;
   const auto first = reinterpret_cast<uintptr_t>(address), last = first + length - 1;
-  if (is_under_untried_filter()) return is_sound(address, length);  // which may forbid to ask
+  if (may_filter_hurt()) return is_sound(address, length);  // which may forbid to ask
   return last > first && is_readable_at(first) &&
          (first / kSmallestPage == last / kSmallestPage || is_readable_at(last));
 }

@@ -185,7 +185,7 @@ namespace shim {
 bool may_choose() {
   return test::policy.is_active;
 }
-bool is_under_untried_filter() {
+bool may_filter_hurt() {
   return false;
 }
 void choose_nothing() {}
