@@ -57,6 +57,8 @@ struct StreamAttr {
   bool is_strict =
       false;  // DDPSOCK_START=strict: no FPDU before the Reply, also between proved peers
   bool may_share_memory = false;  // with a proved peer of the same user on this host (engine/shm)
+  // Not from the first byte on, if the last connections were too short for it.
+  bool may_share_later = false;
   bool wants_crc = true;     // CRC is used unless both sides want it off (RFC 5044 section 7.1)
   const char* verdict = "";  // why the stream is in DDPMODE, in words; copied
   uint32_t max_payload = 0;  // bytes of stream in one FPDU; 0: the engine's own choice

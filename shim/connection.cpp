@@ -20,7 +20,7 @@ namespace ddpsock::shim {
 namespace {
 
 // What the environment says, one bit each.
-enum Setting : uint8_t { kRead = 1, kStartStrict = 2, kMayShareMemory = 4 };
+enum Setting : uint8_t { kRead = 1, kStartStrict = 2, kMayShareMemory = 4, kMayShareLater = 8 };
 
 // Anything unknown is what it would be without it.
 uint8_t read_settings() {
@@ -29,6 +29,7 @@ uint8_t read_settings() {
   uint8_t settings = kRead;
   if (start != nullptr && strcmp(start, "strict") == 0) settings |= kStartStrict;
   if (engine == nullptr || strcmp(engine, "user") != 0) settings |= kMayShareMemory;
+  if (engine == nullptr || strcmp(engine, "shm") != 0) settings |= kMayShareLater;
   return settings;
 }
 
@@ -140,6 +141,11 @@ bool may_share_memory(const Socket& socket) {
   return choice == EngineChoice::kDefault ? is_set(kMayShareMemory) : choice != EngineChoice::kUser;
 }
 
+static bool may_share_later(const Socket& socket) {
+  const EngineChoice choice = socket.engine.load(std::memory_order_relaxed);
+  return choice == EngineChoice::kDefault ? is_set(kMayShareLater) : choice != EngineChoice::kShm;
+}
+
 const char* engine_asked_for(const Socket& socket) {
   return may_share_memory(socket) ? "shm" : "user";
 }
@@ -163,6 +169,7 @@ bool open_stream(Socket& socket, int fd, engine::Role role, engine::Peer peer, P
       .peer = peer,
       .is_strict = is_set(kStartStrict),
       .may_share_memory = may_share_memory(socket) && !is_shaped(fd),
+      .may_share_later = may_share_later(socket),
       .wants_crc = socket.wants_crc.load(std::memory_order_relaxed),
       .verdict = socket.reason.load(std::memory_order_relaxed),
   };

@@ -39,6 +39,7 @@
 
 #define DDPSOCK_FEATURE_RAW 0x0010u   /* returns to plain TCP when asked to */
 #define DDPSOCK_FEATURE_HURRY 0x0020u /* of one frame: its sender waits for the other's */
+#define DDPSOCK_FEATURE_LATER 0x0040u /* takes RAW_OFFER */
 
 /* With FEATURE_RAW in both hellos an RDMAP Send with Solicited Event on queue 0 is not stream: it
  * begins with these words. */
@@ -50,6 +51,10 @@
 /* What follows is plain; the number says how many bytes of it have come before. */
 #define DDPSOCK_RAW_MARK 0x52415721u /* "RAW!" */
 #define DDPSOCK_RAW_MAX_RETURNED 49152u
+/* The initiator offers memory that its Request did not. The number is the process; behind it
+ * descriptor and secret, as in the hello. */
+#define DDPSOCK_RAW_OFFER 0x4d454d21u /* "MEM!" */
+#define DDPSOCK_RAW_OFFER_SIZE (4 + DDPSOCK_OFFER_SECRET_SIZE)
 
 /* With FEATURE_ONE_SIDED: Reads and atomics that a side takes at a time (IRD, and so the other's
  * ORD). */

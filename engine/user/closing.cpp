@@ -74,6 +74,7 @@ void release(Connection& c, int fd) {
   if (is_last && fd >= 0) take_unread_words(c, fd);
   drop_memory(c, fd, is_last);
   if (!is_last) return;
+  note_life(c);
   c.r.is_dying.store(true);
   finish_release(c);
 }

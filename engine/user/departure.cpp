@@ -120,7 +120,7 @@ Departure::Front Departure::walk(const uint8_t* data, size_t size) {
         taken_ += fpdu.size;
         return Front::kMark;
       }
-      peer_asks_ = message;
+      if (message->kind == DDPSOCK_RAW_ASK) peer_asks_ = message;
     }
     taken_ += fpdu.size;
     reader.take(fpdu);

@@ -17,9 +17,11 @@
 #include "base/sys.h"
 #include "engine/user/failure.h"
 #include "engine/user/hold.h"
+#include "engine/user/kernel_socket.h"
 #include "engine/user/lanes.h"
 #include "engine/user/leaving.h"
 #include "engine/user/memory_tx.h"
+#include "engine/user/raw.h"
 #include "engine/user/sender.h"
 
 namespace ddpsock::engine {
@@ -27,6 +29,14 @@ namespace {
 
 // A process that forks to serve a connection holds it twice for a moment.
 constexpr uint8_t kMostAttempts = 32;
+// What shared memory costs at the start is worth more than it saves a connection that ends with
+// less than that; after so many in a row the next offers it when it goes on.
+constexpr uint64_t kBytesOfAShortLife = 256 * 1024;
+constexpr uint64_t kFpdusOfAShortLife = 2;
+constexpr uint32_t kShortLives = 8;
+// Writable, and what is offered with the FPDU that follows.
+constexpr uint64_t kRoomForAnOffer = 8192;
+constinit std::atomic<uint32_t> short_lives{0};
 
 MemoryState reason_for(Errno error) {
   switch (to_int(error)) {
@@ -60,9 +70,45 @@ bool is_all_acknowledged(int fd) {
   return base::sys.ioctl(fd, SIOCOUTQ, &unacknowledged) == 0 && unacknowledged == 0;
 }
 
+// While FPDUs are sent that come before what is in memory.
+class FpdusUnderWay {
+ public:
+  FpdusUnderWay(Connection& c, shm::Segment& segment) : c_(c), segment_(segment) {}
+  FpdusUnderWay(const FpdusUnderWay&) = delete;
+  ~FpdusUnderWay() {
+    segment_.lane_from(c_.r.memory.end).writer.fpdus.store(c_.tx.msn, std::memory_order_release);
+    segment_.end_fpdus(c_.r.memory.end);
+  }
+
+ private:
+  Connection& c_;
+  shm::Segment& segment_;
+};
+
 }  // namespace
 
 static bool on_joined(Connection& c, int fd, MemoryState before);
+
+// Mapped, and known to the other threads.
+static Result<shm::Segment::Made> make_memory(Connection& c) {
+  Memory& m = c.r.memory;
+  auto made = shm::Segment::make();
+  if (!made) {
+    m.state = MemoryState::kNoMemory;
+    return made;
+  }
+  Stream::note_memory_in_use();
+  m.end = shm::End::kConnected;
+  m.offer = {static_cast<uint32_t>(getpid()), static_cast<uint32_t>(made->fd.get()), made->secret};
+  c.segment.store(made->segment, std::memory_order_release);
+  return made;
+}
+
+// Until the peer has joined.
+static void keep_descriptor(Connection& c, shm::Segment::Made& made) {
+  c.memfd_file = shm::file_of(made.fd.get());
+  c.memfd = std::move(made.fd);
+}
 
 void offer_memory(Connection& c, stream::Hello& hello) {
   Memory& m = c.r.memory;
@@ -71,15 +117,9 @@ void offer_memory(Connection& c, stream::Hello& hello) {
     m.state = MemoryState::kNotWanted;
     return;
   }
-  auto made = shm::Segment::make();
-  if (!made) {
-    m.state = MemoryState::kNoMemory;
-    return;
-  }
-  Stream::note_memory_in_use();
-  c.segment.store(made->segment, std::memory_order_release);
-  m.end = shm::End::kConnected;
-  m.offer = {static_cast<uint32_t>(getpid()), static_cast<uint32_t>(made->fd.get()), made->secret};
+  if (c.r.offers_later) return;
+  auto made = make_memory(c);
+  if (!made) return;
   const bool is_sole = c.arena.is_sole_holder(&c.r);
   auto unasked = MemoryState::kUnasked;
   if (!is_sole || !m.state.compare_exchange_strong(unasked, MemoryState::kOffered)) {
@@ -88,20 +128,77 @@ void offer_memory(Connection& c, stream::Hello& hello) {
     if (!is_sole) m.state = MemoryState::kShared;
     return;
   }
-  c.memfd_file = shm::file_of(made->fd.get());
-  c.memfd = std::move(made->fd);
+  keep_descriptor(c, *made);
   hello.memory = stream::MemoryOffer{m.offer.pid, m.offer.fd, m.offer.secret};
 }
 
-void note_invitation(Connection& c, const stream::Hello& hello) {
+// Other threads may look at what is mapped from now on, so it stays.
+int offer_memory_later(Connection& c, int fd) {
   Memory& m = c.r.memory;
-  if (c.r.role != Role::kResponder || !hello.memory) return;
+  if (!c.rx.is_started || c.r.sent.fpdus.value() < kFpdusOfAShortLife || c.tx.is_shut ||
+      c.r.is_one_sided || send_memory(fd).free() < kRoomForAnOffer)
+    return 0;
+  c.r.offers_later = false;
+  auto unasked = MemoryState::kUnasked;
+  if (m.state != unasked) return 0;
+  const bool is_sole = c.arena.is_sole_holder(&c.r);
+  if (!is_sole || (c.r.peer_features & DDPSOCK_FEATURE_LATER) == 0) {
+    m.state.compare_exchange_strong(unasked,
+                                    is_sole ? MemoryState::kNotWanted : MemoryState::kShared);
+    return 0;
+  }
+  auto made = make_memory(c);
+  if (!made) return 0;
+  shm::Segment& segment = *made->segment;
+  segment.lane_from(m.end).writer.fpdus.store(c.tx.msn, std::memory_order_relaxed);
+  if (Hold receive(c, c.rx.lease); receive.try_take()) InLane(c)->note_fpdu(c.rx.msn);
+  const bool is_still_sole = c.arena.is_sole_holder(&c.r);
+  if (!is_still_sole || !m.state.compare_exchange_strong(unasked, MemoryState::kOffered)) {
+    segment.withdraw();
+    if (!is_still_sole) m.state.compare_exchange_strong(unasked, MemoryState::kShared);
+    m.sending = Way::kWireAgain;
+    return 0;
+  }
+  keep_descriptor(c, *made);
+  int error = 0;
+  if (segment.begin_fpdus(m.end)) {
+    const FpdusUnderWay under_way(c, segment);
+    error = send_memory_offer(c, fd, {m.offer.pid, m.offer.fd, m.offer.secret});
+  }
+  if (error == 0) return 0;
+  segment.withdraw();
+  m.state = MemoryState::kNotWanted;
+  m.sending = Way::kWireAgain;
+  drop_descriptor(c);
+  // The kernel says it once; of other errors the program's own bytes hear the same.
+  return error == ECONNRESET || error == ETIMEDOUT ? error : 0;
+}
+
+void note_life(const Connection& c) {
+  if (c.r.role != Role::kInitiator || !c.r.wants_memory) return;
+  const uint64_t bytes = c.r.sent.bytes.value() + c.r.received.bytes.value();
+  const uint32_t before = short_lives.load(std::memory_order_relaxed);
+  if (bytes >= kBytesOfAShortLife) {
+    if (before != 0) short_lives.store(0, std::memory_order_relaxed);
+  } else if (before < kShortLives) {
+    short_lives.store(before + 1, std::memory_order_relaxed);
+  }
+}
+
+bool are_lives_short() {
+  return short_lives.load(std::memory_order_relaxed) >= kShortLives;
+}
+
+// One is enough.
+void note_invitation(Connection& c, const stream::MemoryOffer& offer) {
+  Memory& m = c.r.memory;
+  if (c.r.role != Role::kResponder || m.state != MemoryState::kUnasked) return;
   if (!c.r.wants_memory) {
     m.state = MemoryState::kNotWanted;
     return;
   }
   m.end = shm::End::kAccepted;
-  m.offer = {hello.memory->pid, hello.memory->fd, hello.memory->secret};
+  m.offer = {offer.pid, offer.fd, offer.secret};
   auto unasked = MemoryState::kUnasked;
   m.state.compare_exchange_strong(unasked, MemoryState::kInvited);
 }
@@ -236,25 +333,6 @@ static void begin_sending_in_memory(Connection& c, int fd) {
   m.tx.must_ring = true;
   m.sending = Way::kMemory;
 }
-
-namespace {
-
-// While FPDUs are sent that come before what is in memory.
-class FpdusUnderWay {
- public:
-  FpdusUnderWay(Connection& c, shm::Segment& segment) : c_(c), segment_(segment) {}
-  FpdusUnderWay(const FpdusUnderWay&) = delete;
-  ~FpdusUnderWay() {
-    segment_.lane_from(c_.r.memory.end).writer.fpdus.store(c_.tx.msn, std::memory_order_release);
-    segment_.end_fpdus(c_.r.memory.end);
-  }
-
- private:
-  Connection& c_;
-  shm::Segment& segment_;
-};
-
-}  // namespace
 
 // Before all of an FPDU is in the kernel the stream must not move. REQUIRES: the send lease.
 Io send_before_memory(Connection& c, int fd, std::span<const iovec> from, int flags) {

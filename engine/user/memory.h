@@ -10,9 +10,15 @@ namespace ddpsock::engine {
 
 // REQUIRES: the send lease.
 void offer_memory(Connection& c, stream::Hello& hello);
+// A connection of which nobody thought that it would be worth it goes on. REQUIRES: the send lease,
+// no tail, that FPDUs are sent and one follows. 0, or the errno value for the call.
+int offer_memory_later(Connection& c, int fd);
+// The connection is over: was it too short for shared memory? Have the last ones been?
+void note_life(const Connection& c);
+bool are_lives_short();
 Io send_before_memory(Connection& c, int fd, std::span<const iovec> from, int flags);
 // REQUIRES: the receive lease.
-void note_invitation(Connection& c, const stream::Hello& hello);
+void note_invitation(Connection& c, const stream::MemoryOffer& offer);
 int try_to_join(Connection& c, int fd);
 void notice_joining_while_receiving(Connection& c, int fd);
 void withdraw_offer(Connection& c);

@@ -650,6 +650,172 @@ MemoryDescriptors memory_descriptors() {
   return open;
 }
 
+// As most connections are that a program chooses no engine for: shared memory where it is worth it.
+struct LaterEnd : End {
+  LaterEnd(int fd_to_use, Role role)
+      : End(fd_to_use, {.role = role, .may_share_memory = true, .may_share_later = true}) {}
+};
+
+// After as many short connections as it takes.
+class MemoryLater : public testing::Test {
+ protected:
+  struct Both {
+    TcpPair tcp;
+    LaterEnd a{tcp.client, Role::kInitiator}, b{tcp.server, Role::kResponder};
+    void talk() {
+      EXPECT_EQ(a.send(pattern(10, 1)).count, 10);
+      EXPECT_EQ(b.recv(100), pattern(10, 1));
+      EXPECT_EQ(b.send(pattern(20, 2)).count, 20);
+      EXPECT_EQ(a.recv(100), pattern(20, 2));
+    }
+    bool is_shared() const {
+      return strcmp(a.s->status().engine, "shm") == 0 && strcmp(b.s->status().engine, "shm") == 0;
+    }
+    void live_long() {
+      const Buffer much = pattern(100'000);
+      for (int i = 0; i < 4; ++i) {
+        EXPECT_EQ(a.send(much).count, 100'000);
+        EXPECT_EQ(b.recv(much.size(), MSG_WAITALL), much);
+      }
+    }
+  };
+  MemoryLater() {
+    Both().live_long();
+    for (int i = 0; i < 8; ++i) {
+      Both both;
+      both.talk();
+      EXPECT_TRUE(both.is_shared()) << "connection " << i;
+    }
+  }
+  static void live_shortly() {
+    for (int i = 0; i < 8; ++i) Both().talk();
+  }
+};
+
+TEST_F(MemoryLater, OneThatStaysShortDoesNotEnter) {
+  Both both;
+  const size_t files = open_files();
+  for (int i = 0; i < 2; ++i) both.talk();
+  EXPECT_STREQ(both.a.s->status().engine, "user");
+  EXPECT_EQ(open_files(), files);
+  EXPECT_TRUE(mapped_segments().empty());
+}
+
+TEST_F(MemoryLater, OneThatGoesOnEnters) {
+  Both both;
+  for (int i = 0; i < 4; ++i) both.talk();
+  EXPECT_TRUE(both.is_shared());
+  EXPECT_EQ(memory_descriptors().count, 0);
+  const uint64_t fpdus = both.a.s->status().fpdus_sent + both.b.s->status().fpdus_sent;
+  for (int i = 0; i < 3; ++i) both.talk();
+  EXPECT_EQ(both.a.s->status().fpdus_sent + both.b.s->status().fpdus_sent, fpdus);
+}
+
+TEST_F(MemoryLater, ALongLifeMakesTheNextEnterAtOnce) {
+  Both().live_long();
+  Both both;
+  both.talk();
+  EXPECT_TRUE(both.is_shared());
+}
+
+TEST_F(MemoryLater, NotWhereAnotherProcessHoldsIt) {
+  Both both;
+  for (int i = 0; i < 2; ++i) both.talk();
+  int end[2];
+  ASSERT_EQ(pipe(end), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    char byte;
+    close(end[1]);
+    _exit(read(end[0], &byte, 1) == 0 ? 0 : 1);
+  }
+  for (int i = 0; i < 4; ++i) both.talk();
+  EXPECT_STREQ(both.a.s->status().memory, memory_text(MemoryState::kShared));
+  close(end[0]);
+  close(end[1]);
+  waitpid(child, nullptr, 0);
+  for (int i = 0; i < 2; ++i) both.talk();
+}
+
+TEST_F(MemoryLater, NotOnceItHasLeft) {
+  Both both;
+  both.talk();
+  both.a.s->leave_memory(both.a.fd);
+  for (int i = 0; i < 4; ++i) both.talk();
+  EXPECT_STREQ(both.a.s->status().engine, "user");
+  EXPECT_EQ(memory_descriptors().count, 0);
+}
+
+TEST_F(MemoryLater, LeavingWhileItIsOfferedOrJoinedLosesNothing) {
+  for (const bool is_client : {true, false})
+    for (int talks = 0; talks < 5; ++talks) {
+      Both both;
+      for (int i = 0; i < talks; ++i) both.talk();
+      EXPECT_EQ(both.a.send(pattern(10, 3)).count, 10);
+      LaterEnd& leaving = is_client ? both.a : both.b;
+      leaving.s->leave_memory(leaving.fd);
+      EXPECT_EQ(both.b.recv(10), pattern(10, 3)) << is_client << talks;
+      for (int i = 0; i < 4; ++i) both.talk();
+      EXPECT_FALSE(both.is_shared());
+      if (is_client) {
+        EXPECT_EQ(memory_descriptors().count, 0) << talks;
+      }
+    }
+}
+
+// Whatever lies unread, half-read and on its way when it enters (I1, I9): each byte once and in its
+// place, and the kernel readable while there are any.
+TEST_F(MemoryLater, EntersInTheMiddleOfWhateverIsUnderWay) {
+  int entered = 0;
+  for (uint32_t seed = 1; seed < 400; ++seed) {
+    std::mt19937 rng(seed);
+    live_shortly();
+    Both both;
+    struct Way {
+      LaterEnd &from, &to;
+      Buffer sent{}, got{};
+    } ways[] = {{both.a, both.b}, {both.b, both.a}};
+    for (int step = 0; step < 60; ++step) {
+      Way& way = ways[rng() % 2];
+      if (rng() % 2 == 0) {
+        if (way.sent.size() - way.got.size() > 30'000) continue;  // than the kernel surely has
+        const Buffer m = pattern(1 + rng() % (rng() % 8 == 0 ? 20'000 : 200), rng());
+        const Io io = way.from.send(m, MSG_DONTWAIT);
+        if (io.is_ok())
+          way.sent.insert(way.sent.end(), m.begin(), m.begin() + io.count);
+        else
+          ASSERT_EQ(io.error, EAGAIN) << "seed " << seed;
+        continue;
+      }
+      Buffer part(1 + rng() % (rng() % 4 == 0 ? 90'000 : 150));
+      const bool is_look = rng() % 4 == 0;
+      const Io io = way.to.recv(part.data(), part.size(), MSG_DONTWAIT | (is_look ? MSG_PEEK : 0));
+      if (!io.is_ok()) {
+        ASSERT_EQ(io.error, EAGAIN) << "seed " << seed;
+        ASSERT_EQ(way.got.size(), way.sent.size()) << "seed " << seed << " step " << step;
+        continue;
+      }
+      ASSERT_LE(way.got.size() + static_cast<size_t>(io.count), way.sent.size());
+      ASSERT_TRUE(std::equal(part.begin(), part.begin() + io.count,
+                             way.sent.begin() + static_cast<ssize_t>(way.got.size())))
+          << "seed " << seed << " step " << step;
+      if (is_look) continue;
+      way.got.insert(way.got.end(), part.begin(), part.begin() + io.count);
+      ASSERT_TRUE(way.got.size() == way.sent.size() || kernel_says_readable(way.to.fd))
+          << "I1, seed " << seed << " step " << step;
+    }
+    for (Way& way : ways)
+      while (way.got.size() < way.sent.size()) {
+        const Buffer part = way.to.recv(way.sent.size() - way.got.size());
+        ASSERT_FALSE(part.empty()) << "seed " << seed;
+        way.got.insert(way.got.end(), part.begin(), part.end());
+      }
+    for (Way& way : ways) ASSERT_EQ(way.got, way.sent) << "seed " << seed;
+    entered += both.is_shared() ? 1 : 0;
+  }
+  EXPECT_GT(entered, 100);
+}
+
 TEST(MemoryStart, NotWantedByOneEnd) {
   for (const bool is_client : {true, false}) {
     TcpPair tcp;

@@ -11,6 +11,9 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 
+#include <algorithm>
+#include <array>
+
 #include "base/sys.h"
 #include "ddp/segment.h"
 #include "engine/user/failure.h"
@@ -19,6 +22,7 @@
 #include "engine/user/kernel_socket.h"
 #include "engine/user/lanes.h"
 #include "engine/user/leaving.h"
+#include "engine/user/memory.h"
 #include "engine/user/raw_message.h"
 #include "engine/user/rx.h"
 #include "engine/user/sender.h"
@@ -63,6 +67,7 @@ void push(int fd) {
 }  // namespace
 
 static int take_mark(Connection& c, int fd, uint32_t repeated);
+static stream::MemoryOffer offer_in(const RawMessage& message);
 
 bool is_raw_message(const Connection& c, const uint8_t* fpdu) {
   if (!c.speaks_raw()) return false;
@@ -75,16 +80,27 @@ bool is_raw_message(const Connection& c, const uint8_t* fpdu) {
 int take_raw_message(Connection& c, int fd, Bytes ulpdu) {
   const auto message = decode_raw(ulpdu, c.rx.msn);
   const bool is_mark = message && message->kind == DDPSOCK_RAW_MARK;
-  if (!message || c.rx.mo != 0 ||
+  const bool is_offer = message && message->kind == DDPSOCK_RAW_OFFER;
+  if (!message || c.rx.mo != 0 || (is_offer && c.r.role != Role::kResponder) ||
       (is_mark && (message->number > c.r.raw.asked_bytes || c.r.is_one_sided)))
     return fail_protocol(c, fd, TermCode::operation(RDMAP_ECODE_UNEXPECTED_OPCODE), ulpdu);
   ++c.rx.msn;
   note_fpdu_read(c);
   c.r.received.fpdus.add(1);
   if (is_mark) return take_mark(c, fd, message->number);
+  if (is_offer) {
+    note_invitation(c, offer_in(*message));
+    return 0;
+  }
   Hold hold(c, c.tx.lease);
   if (hold.take(fd, Hold::kSend, MSG_DONTWAIT) == 0) answer_raw(c, fd, *message);
   return 0;
+}
+
+static stream::MemoryOffer offer_in(const RawMessage& message) {
+  stream::MemoryOffer offer{.pid = message.number, .fd = base::load_be32(message.rest.data())};
+  std::copy_n(message.rest.begin() + sizeof offer.fd, offer.secret.size(), offer.secret.begin());
+  return offer;
 }
 
 // Has the peer seen all we have sent, but for what is of this protocol itself?
@@ -117,8 +133,14 @@ int send_mark(Connection& c, int fd, Bytes repeated) {
   return 0;
 }
 
+int send_memory_offer(Connection& c, int fd, const stream::MemoryOffer& offer) {
+  std::array<uint8_t, DDPSOCK_RAW_OFFER_SIZE> body;
+  std::ranges::copy(offer.secret, base::store_be32(body.data(), offer.fd));
+  return send_raw_message(c, fd, DDPSOCK_RAW_OFFER, offer.pid, body, {}, MSG_MORE);
+}
+
 int send_raw_message(Connection& c, int fd, uint32_t kind, uint32_t number, Bytes body,
-                     Bytes behind) {
+                     Bytes behind, int flags) {
   const auto ulpdu =
       static_cast<uint32_t>(DDP_UNTAGGED_HEADER_SIZE + DDPSOCK_RAW_SIZE + body.size());
   const size_t total = fpdu_size(ulpdu) + behind.size();
@@ -140,14 +162,14 @@ int send_raw_message(Connection& c, int fd, uint32_t kind, uint32_t number, Byte
   m.msg_iov = parts;
   m.msg_iovlen = std::size(parts);
   c.tx.credit = 0;
-  const ssize_t n =
-      without_cancellation([&] { return base::sys.sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL); });
+  const ssize_t n = without_cancellation(
+      [&] { return base::sys.sendmsg(fd, &m, flags | MSG_DONTWAIT | MSG_NOSIGNAL); });
   if (n < 0) return errno;
   RawState& raw = c.r.raw;
   if (raw.control_end != c.tx.msn) raw.control_begin = c.tx.msn;
   raw.control_end = ++c.tx.msn;
   c.r.sent.fpdus.add(1);
-  push(fd);
+  if ((flags & MSG_MORE) == 0) push(fd);
   if (static_cast<size_t>(n) == total) return 0;
   // Against all accounts; what has begun must go on.
   IoCursor rest({parts, std::size(parts)});

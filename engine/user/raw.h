@@ -20,8 +20,11 @@ int take_raw_message(Connection& c, int fd, Bytes ulpdu);
 void answer_raw(Connection& c, int fd, const RawMessage& question);
 // REQUIRES: the send lease, no tail. 0, EAGAIN, or another errno value.
 int send_mark(Connection& c, int fd, Bytes repeated);
+// With MSG_MORE more follows at once; without, it is pushed.
 int send_raw_message(Connection& c, int fd, uint32_t kind, uint32_t number, Bytes body,
-                     Bytes behind);
+                     Bytes behind, int flags = 0);
+// An FPDU follows at once. The same of it.
+int send_memory_offer(Connection& c, int fd, const stream::MemoryOffer& offer);
 void note_turning(Connection& c);
 // REQUIRES: both leases. What the kernel was told for our sake is taken back; not by who has lost
 // the number (-1), whose call must not go on as libc's.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// A message of the way back to plain TCP (doc/stream-protocol.md, "Raw"), as it stands in a ULPDU.
+// A message between the two libraries (doc/stream-protocol.md, "Raw"), as it stands in a ULPDU.
 // The only code that reads one, for who takes it in and for who only looks.
 #ifndef DDPSOCK_ENGINE_USER_RAW_MESSAGE_H_
 #define DDPSOCK_ENGINE_USER_RAW_MESSAGE_H_
@@ -14,9 +14,9 @@
 namespace ddpsock::engine {
 
 struct RawMessage {
-  uint32_t kind = 0;    // DDPSOCK_RAW_ASK or DDPSOCK_RAW_MARK
+  uint32_t kind = 0;    // DDPSOCK_RAW_ASK, DDPSOCK_RAW_MARK or DDPSOCK_RAW_OFFER
   uint32_t number = 0;  // as the kind has it
-  Bytes rest;           // of ASK, what is to come again; within the ULPDU
+  Bytes rest;  // of ASK, what is to come again; of OFFER, what is behind it; within the ULPDU
 };
 
 // nullopt: it is none, not whole, or not the Send `msn` from its beginning to its end.
@@ -36,6 +36,9 @@ inline std::optional<RawMessage> decode_raw(Bytes ulpdu, uint32_t msn) {
       break;
     case DDPSOCK_RAW_MARK:
       if (message.rest.empty()) return message;
+      break;
+    case DDPSOCK_RAW_OFFER:
+      if (message.rest.size() == DDPSOCK_RAW_OFFER_SIZE) return message;
       break;
     default:
       break;

@@ -35,6 +35,12 @@ TEST(RawMessage, IsDecoded) {
   EXPECT_EQ(a->kind, DDPSOCK_RAW_ASK);
   EXPECT_EQ(a->rest.size(), 3u);
   EXPECT_EQ(a->rest.data(), ask.data() + ask.size() - 3);
+  const Buffer offer = ulpdu(kHeader, DDPSOCK_RAW_OFFER, DDPSOCK_RAW_OFFER_SIZE);
+  const auto o = decode_raw(offer, 7);
+  ASSERT_TRUE(o);
+  EXPECT_EQ(o->kind, DDPSOCK_RAW_OFFER);
+  EXPECT_EQ(o->number, 9u);
+  EXPECT_EQ(o->rest.size(), DDPSOCK_RAW_OFFER_SIZE);
 }
 
 // Each in memory of its own size, so that a sanitizer sees a look beyond its end.
@@ -67,6 +73,8 @@ TEST(RawMessage, OtherWordsAreNone) {
   EXPECT_FALSE(decode_raw(ulpdu(kHeader, DDPSOCK_RAW_MARK, 1), 7));
   EXPECT_TRUE(decode_raw(ulpdu(kHeader, DDPSOCK_RAW_ASK, DDPSOCK_RAW_MAX_RETURNED), 7));
   EXPECT_FALSE(decode_raw(ulpdu(kHeader, DDPSOCK_RAW_ASK, DDPSOCK_RAW_MAX_RETURNED + 1), 7));
+  for (const size_t size : {0, DDPSOCK_RAW_OFFER_SIZE - 1, DDPSOCK_RAW_OFFER_SIZE + 1})
+    EXPECT_FALSE(decode_raw(ulpdu(kHeader, DDPSOCK_RAW_OFFER, size), 7)) << size;
 }
 
 }  // namespace

@@ -372,15 +372,19 @@ class RawHostileTest : public testing::Test {
  protected:
   static constexpr uint16_t kAll = DDPSOCK_FEATURE_STREAM | DDPSOCK_FEATURE_RAW;
 
-  void begin(uint16_t features = kAll) {
+  static Buffer startup(mpa::FrameKind kind, uint16_t features) {
     uint8_t hello[DDPSOCK_HELLO_MAX_SIZE];
     const auto n = stream::encode(hello, {.features = features, .max_payload = 60'000});
-    const mpa::StartupFrame frame{.kind = mpa::FrameKind::kRequest,
-                                  .wants_crc = true,
-                                  .private_data = Bytes(hello).first(*n)};
+    const mpa::StartupFrame frame{
+        .kind = kind, .wants_crc = true, .private_data = Bytes(hello).first(*n)};
     Buffer out(MPA_MAX_STARTUP_SIZE);
     out.resize(mpa::write_startup(frame, out).value());
+    return out;
+  }
+  void begin(uint16_t features = kAll) {
+    Buffer out = startup(mpa::FrameKind::kRequest, features);
     put(out);
+    out.resize(MPA_MAX_STARTUP_SIZE);
     EXPECT_EQ(end.send(pattern(1)).count, 1);
     // Its Reply and that byte.
     while (::recv(tcp.client, out.data(), out.size(), MSG_DONTWAIT) > 0) continue;
@@ -579,6 +583,34 @@ TEST_F(RawHostileTest, AskingForTooMuchEndsTheConnection) {
   begin();
   put(fpdu({}, words(DDPSOCK_RAW_ASK, 2, Buffer(DDPSOCK_RAW_MAX_RETURNED + 1))));
   expect_end();
+}
+
+TEST_F(RawHostileTest, AnOfferOfMemoryThatNobodyWantsIsIgnored) {
+  begin();
+  for (uint32_t msn = 1; msn < 4; ++msn) {
+    put(fpdu({.msn = msn}, words(DDPSOCK_RAW_OFFER, 1, Buffer(DDPSOCK_RAW_OFFER_SIZE))));
+    EXPECT_EQ(error_of_recv(), EAGAIN);
+  }
+  EXPECT_TRUE(answer().empty());
+  EXPECT_EQ(end.s->status().state, StreamState::kOpen);
+}
+
+TEST_F(RawHostileTest, AnOfferOfMemoryOfAnotherSizeEndsTheConnection) {
+  begin();
+  put(fpdu({}, words(DDPSOCK_RAW_OFFER, 1, Buffer(DDPSOCK_RAW_OFFER_SIZE + 1))));
+  expect_end();
+}
+
+// Only the side that connected makes it.
+TEST_F(RawHostileTest, AnOfferOfMemoryToTheInitiatorEndsTheConnection) {
+  TcpPair pair;
+  End a(pair.client, Role::kInitiator);
+  EXPECT_EQ(a.send(pattern(1)).count, 1);
+  const Buffer offer = fpdu({}, words(DDPSOCK_RAW_OFFER, 1, Buffer(DDPSOCK_RAW_OFFER_SIZE)));
+  for (const Buffer& b : {startup(mpa::FrameKind::kReply, kAll), offer})
+    ASSERT_EQ(::send(pair.server, b.data(), b.size(), 0), static_cast<ssize_t>(b.size()));
+  uint8_t byte;
+  EXPECT_EQ(a.recv(&byte, 1, MSG_DONTWAIT).error, EPROTO);
 }
 
 TEST_F(RawHostileTest, AskingOfAPlaceThatNeverWasIsIgnored) {

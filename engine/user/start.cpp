@@ -185,7 +185,7 @@ int send_start_frame(Connection& c, int fd, int flags, StartFrame kind) {
   stream::Hello words{
       .features = DDPSOCK_FEATURE_STREAM | DDPSOCK_FEATURE_ONE_SIDED | DDPSOCK_FEATURE_RAW,
       .max_payload = kPreferredPayload};
-  if (c.r.wants_memory) words.features |= DDPSOCK_FEATURE_JOINS;
+  if (c.r.wants_memory) words.features |= DDPSOCK_FEATURE_JOINS | DDPSOCK_FEATURE_LATER;
   if (kind == StartFrame::kHurried) words.features |= DDPSOCK_FEATURE_HURRY;
   if (kind != StartFrame::kRejected) offer_memory(c, words);
   const size_t hello_size = stream::encode(hello, words).value_or(0);
@@ -293,7 +293,7 @@ static int accept_start_frame(Connection& c, int fd, mpa::StartupView view) {
     c.r.peer_features = hello->features;
     const uint32_t ours = c.r.max_payload;
     c.r.max_payload = std::clamp(hello->max_payload, std::min(kMinPayload, ours), ours);
-    note_invitation(c, *hello);
+    if (hello->memory) note_invitation(c, *hello->memory);
     if ((hello->features & DDPSOCK_FEATURE_JOINS) == 0) withdraw_offer(c);
   } else {
     c.r.max_payload = std::min(c.r.max_payload.load(), payload_per_segment(fd));

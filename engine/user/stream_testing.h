@@ -79,12 +79,13 @@ struct End {
   Stream* s;
   End(int f, Role role, Peer peer = Peer::kProved, bool strict = false, bool crc = true,
       bool memory = false)
-      : fd(f) {
-    auto r = user_stream_engine().open(f, {.role = role,
-                                           .peer = peer,
-                                           .is_strict = strict,
-                                           .may_share_memory = memory,
-                                           .wants_crc = crc});
+      : End(f, {.role = role,
+                .peer = peer,
+                .is_strict = strict,
+                .may_share_memory = memory,
+                .wants_crc = crc}) {}
+  End(int f, const StreamAttr& attr) : fd(f) {
+    auto r = user_stream_engine().open(f, attr);
     EXPECT_TRUE(r.has_value());
     s = *r;
   }

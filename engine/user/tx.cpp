@@ -140,6 +140,9 @@ Io send_now(Connection& c, int fd, std::span<const iovec> from, int flags) {
   if (!c.tx.is_started) {
     if (const int e = start_sending(c, fd, flags); e != 0) return Io::fail(e);
   }
+  if (c.r.offers_later && c.tx.tail_block == Arena::kNoBlock) [[unlikely]] {
+    if (const int e = offer_memory_later(c, fd); e != 0) return Io::fail(e);
+  }
   if (c.tx.tail_block != Arena::kNoBlock) {
     if (const int e = flush_tail(c, fd, (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd)); e != 0)
       return Io::fail(e);

@@ -13,7 +13,7 @@ namespace ddpsock::engine {
 const char* memory_text(MemoryState state) {
   switch (state) {
     case MemoryState::kUnasked:
-      return "the peer has not offered shared memory";
+      return "nobody has offered shared memory";
     case MemoryState::kOffered:
       return "shared memory is offered, the peer has not joined";
     case MemoryState::kInvited:
@@ -44,6 +44,7 @@ Record::Record(const StreamAttr& attr, uint32_t payload)
       is_strict(attr.is_strict),
       wants_crc(attr.wants_crc),
       wants_memory(attr.may_share_memory && attr.peer == Peer::kProved),
+      offers_later(wants_memory && attr.may_share_later && attr.role == Role::kInitiator),
       max_payload(payload),
       start_timeout(attr.start_timeout),
       opened_at(base::now()) {
