@@ -60,6 +60,7 @@ struct StreamAttr {
   // Not from the first byte on, if the last connections were too short for it.
   bool may_share_later = false;
   bool wants_crc = true;     // CRC is used unless both sides want it off (RFC 5044 section 7.1)
+  uint64_t cookie = 0;       // SO_COOKIE of the socket; 0: to be asked for
   const char* verdict = "";  // why the stream is in DDPMODE, in words; copied
   uint32_t max_payload = 0;  // bytes of stream in one FPDU; 0: the engine's own choice
   Duration start_timeout = Duration::from_ms(10'000);

@@ -93,8 +93,10 @@ void enter_ddp_mode(Socket& socket, int fd) {
 // REQUIRES: phase kCompleting, set by this thread.
 int ask_last_word(Socket& socket, int fd, bool wait) {
   if (socket.mode.load(std::memory_order_relaxed) == Mode::kProved) {
-    const Verdict before{Mode::kProved, socket.wants_crc.load(std::memory_order_relaxed),
-                         socket.reason.load(std::memory_order_relaxed)};
+    const Verdict before{.mode = Mode::kProved,
+                         .wants_crc = socket.wants_crc.load(std::memory_order_relaxed),
+                         .reason = socket.reason.load(std::memory_order_relaxed),
+                         .inquiry = socket.inquiry};
     const Verdict after = after_connect(fd, before);
     if (after.mode == Mode::kPlain) {
       give_back_low_water(socket, fd);
@@ -171,6 +173,7 @@ bool open_stream(Socket& socket, int fd, engine::Role role, engine::Peer peer, P
       .may_share_memory = may_share_memory(socket) && !is_shaped(fd),
       .may_share_later = may_share_later(socket),
       .wants_crc = socket.wants_crc.load(std::memory_order_relaxed),
+      .cookie = socket.inquiry.key.cookie,
       .verdict = socket.reason.load(std::memory_order_relaxed),
   };
   const Result<engine::Stream*> stream = engine::user_stream_engine().open(fd, attr);

@@ -14,6 +14,7 @@
 #include "base/kernel_call.h"
 #include "base/process.h"
 #include "shim/inet_diag.h"
+#include "shim/recent_listeners.h"
 #include "shim/registry.h"
 #include "shim/spare_descriptor.h"
 
@@ -135,12 +136,31 @@ Listening take_census(InetDiag& diag, const Address& server, Talk talk) {
   return census.verdict();
 }
 
-Listening judge_listening(InetDiag& diag, const Address& server, Talk talk) {
-  const auto listener = diag.find_listener(server);
+Listening judge_listener(InetDiag& diag, const Address& server, Talk talk,
+                         const Result<KernelSocket>& listener) {
   if (!listener) return listener.error() == Errno{ENOENT} ? Listening::kNone : Listening::kUnknown;
   const auto entry = registered(*listener, diag.netns(), talk);
   if (!entry) return Listening::kUnregistered;
-  return entry->is_alone ? Listening::kRegistered : take_census(diag, server, talk);
+  if (!entry->is_alone) return take_census(diag, server, talk);
+  if (talk == Talk::kStream && !listener->is_bound_to_device())
+    note_listener_met(server, {diag.netns(), listener->cookie, listener->uid});
+  return Listening::kRegistered;
+}
+
+Listening judge_listening(InetDiag& diag, const Address& server, Talk talk) {
+  return judge_listener(diag, server, talk, diag.find_listener(server));
+}
+
+// The cookie of one that took all connections to `server` a short while ago and takes new clients;
+// 0: none is known.
+uint64_t find_recent_listener(uint64_t netns, const Address& server) {
+  const auto met = listener_met_lately(server);
+  if (!met || met->netns != netns) return 0;
+  KernelSocket listener;
+  listener.cookie = met->cookie;
+  listener.uid = met->uid;
+  const auto entry = registered(listener, netns, Talk::kStream);
+  return entry && entry->is_alone ? met->cookie : 0;
 }
 
 // By what it is called on this host; 0: nobody knows.
@@ -199,8 +219,7 @@ bool is_entry_gone(void* context, const Entry& entry) {
   return diag.visit_listeners(entry.local, compare, &search) && !search.is_found;
 }
 
-Publication publish(int fd, std::optional<uid_t> owner, Entry entry, Talk talk) {
-  entry.key = key_of(fd, talk);
+Publication publish(std::optional<uid_t> owner, Entry entry) {
   entry.pid = static_cast<uint32_t>(getpid());
   entry.made_at = boot_seconds();
   if (entry.kind == Kind::kConnection) put_pid_namespace(entry, pid_namespace());
@@ -253,12 +272,20 @@ struct Peering {
   Result<KernelSocket> find(InetDiag& diag) const { return diag.find_connection(remote, local); }
 };
 
-// Will a process with the library have the connection to `server`? Accepted already, it was taken
-// from the listeners that we asked about: nothing else had the time. Waiting to be accepted, it is
+// Will a process with the library have the connection to `server`? Waiting to be accepted, it is
 // its listener's, and dies with it: if the listeners there are not registered now, somebody has
-// taken the port over since, or the listener has gone to where the library is not.
-bool is_in_good_hands(InetDiag& diag, const KernelSocket& peer, const Address& server) {
-  return peer.has_inode || judge_listening(diag, server, Talk::kStream) != Listening::kUnregistered;
+// taken the port over since, or the listener has gone to where the library is not. Accepted
+// already, it was taken from the listeners that we asked about just before: nothing else had the
+// time. Of one that we asked about earlier this is so if it is there still, for it was alone; no
+// other can have listened beside it but on a device, which its connections would have from it.
+bool is_in_good_hands(InetDiag& diag, const KernelSocket& peer, const Address& server,
+                      const Inquiry& inquiry) {
+  if (peer.has_inode && inquiry.listener == 0) return true;
+  const auto listener = diag.find_listener(server);
+  const Listening now = judge_listener(diag, server, Talk::kStream, listener);
+  if (!peer.has_inode) return now != Listening::kUnregistered;
+  return now == Listening::kRegistered && listener->cookie == inquiry.listener &&
+         !peer.is_bound_to_device();
 }
 
 // Takes the word back, if nobody has used it: then the other end obeys it. A client that is in
@@ -284,25 +311,39 @@ Listening find_listening(int fd, const Address& server, Talk talk) {
   return judge_listening(diag, destination(server), talk);
 }
 
-Publication publish_client(int fd, const Address& server, bool wants_crc, bool awaits_reply) {
-  const auto owner = owner_of(fd);
-  if (owner == kOverflowUid && !is_overflow_users(server)) return Publication::kNoRegistry;
+Inquiry begin_inquiry(int fd) {
+  return {.key = key_of(fd), .owner = owner_of(fd)};
+}
+
+Listening find_listening(int fd, const Address& server, Inquiry& inquiry) {
+  if (!is_valid(inquiry.key) || !is_here_and_routable(fd, server)) return Listening::kUnknown;
+  const Address to = destination(server);
+  inquiry.listener = find_recent_listener(inquiry.key.netns, to);
+  if (inquiry.listener != 0) return Listening::kRegistered;
+  InetDiag diag;
+  if (!is_same_namespace(diag, inquiry.key)) return Listening::kUnknown;
+  return judge_listening(diag, to, Talk::kStream);
+}
+
+Publication publish_client(const Inquiry& client, const Address& server, bool wants_crc,
+                           bool awaits_reply) {
+  if (client.owner == kOverflowUid && !is_overflow_users(server)) return Publication::kNoRegistry;
   Entry entry;
+  entry.key = client.key;
   entry.kind = Kind::kConnection;
   entry.awaits_reply = awaits_reply;
   entry.wants_crc = wants_crc;
-  return publish(fd, owner, entry, Talk::kStream);
+  return publish(client.owner, entry);
 }
 
 void forget_client(int fd) {
   forget(fd, Talk::kStream);
 }
 
-Confirmation confirm_client(int fd, bool is_required) {
-  const SocketKey key = key_of(fd);
-  const auto owner = owner_of(fd);
+Confirmation confirm_client(int fd, const Inquiry& inquiry, bool is_required) {
+  const SocketKey& key = inquiry.key;
   const auto local = local_address(fd), remote = peer_address(fd);
-  auto registry = owner ? mapped_registry(*owner) : std::nullopt;
+  auto registry = inquiry.owner ? mapped_registry(*inquiry.owner) : std::nullopt;
   // Reset already: nothing will be sent either way, and nothing can be asked.
   if (!registry || !local || !remote) return Confirmation::kConfirmed;
 
@@ -310,20 +351,21 @@ Confirmation confirm_client(int fd, bool is_required) {
   const Peering peering{*local, *remote};
   const bool can_ask = is_same_namespace(diag, key);
   if (const auto peer = peering.find(diag); can_ask && peer) {
-    if (is_in_good_hands(diag, *peer, *remote)) {
+    if (is_in_good_hands(diag, *peer, *remote, inquiry)) {
       registry->set_addresses(key, *local, *remote);
       return Confirmation::kConfirmed;
     }
   } else if (!can_ask || peer.error() != Errno{ENOENT}) {
-    // Both ends on one address of this host is as good as an answer.
-    if (remote->is_loopback() || local->bytes == remote->bytes) return Confirmation::kConfirmed;
+    // Both ends on one address of this host is as good as an answer, if the listener is known.
+    const bool is_here = remote->is_loopback() || local->bytes == remote->bytes;
+    if (is_here && inquiry.listener == 0) return Confirmation::kConfirmed;
   }
   // An accepting process that looks now finds the doubt; one that looked before has its socket in
   // the table, and accepted, where the second look finds it.
   if (!registry->set_doubtful(key, true)) return Confirmation::kConfirmed;
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const auto peer = peering.find(diag);
-  if (can_ask && peer && is_in_good_hands(diag, *peer, *remote)) {
+  if (can_ask && peer && is_in_good_hands(diag, *peer, *remote, inquiry)) {
     registry->set_doubtful(key, false);
     return Confirmation::kConfirmed;
   }
@@ -357,7 +399,10 @@ std::optional<Entry> published_listener(int fd) {
 }  // namespace
 
 void publish_listener(int fd, bool wants_crc, Talk talk) {
-  if (const auto entry = describe_listener(fd, wants_crc)) publish(fd, owner_of(fd), *entry, talk);
+  if (auto entry = describe_listener(fd, wants_crc)) {
+    entry->key = key_of(fd, talk);
+    publish(owner_of(fd), *entry);
+  }
 }
 
 void note_listened(int fd) {
@@ -371,7 +416,8 @@ void adopt_listener(int fd, bool wants_crc) {
   auto entry = describe_listener(fd, wants_crc);
   if (!entry) return;
   entry->is_adopted = true;
-  publish(fd, owner_of(fd), *entry, Talk::kStream);
+  entry->key = key_of(fd);
+  publish(owner_of(fd), *entry);
 }
 
 void withdraw_listener(int fd, Talk talk) {
@@ -486,7 +532,8 @@ Publication publish_memory_client(int fd, int memory_fd) {
   entry.kind = Kind::kConnection;
   const auto number = static_cast<uint32_t>(memory_fd);
   std::memcpy(entry.local.bytes.data(), &number, sizeof number);
-  return publish(fd, owner_of(fd), entry, Talk::kMessages);
+  entry.key = key_of(fd, Talk::kMessages);
+  return publish(owner_of(fd), entry);
 }
 
 void forget_memory_client(int fd) {

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "shim/address.h"
+#include "shim/inquiry.h"
 #include "shim/registry_table.h"
 
 namespace ddpsock::shim {
@@ -27,11 +28,17 @@ enum class Listening : uint8_t {
 // Who would take a connection from `fd` to `server`?
 Listening find_listening(int fd, const Address& server, Talk talk);
 
+// Before connect(2) of a stream: what is to be known of `fd`, and who would take the connection.
+// The answer may be one of a short while ago, which the inquiry says.
+Inquiry begin_inquiry(int fd);
+Listening find_listening(int fd, const Address& server, Inquiry& inquiry);
+
 enum class Publication : uint8_t { kDone, kNoRegistry, kFull };
 
-// Says in the registry that `fd`, a client before connect(2) to `server`, will be in DDPMODE.
+// Says in the registry that a client before connect(2) to `server` will be in DDPMODE.
 // `awaits_reply`: it goes in unproved, and will wait until the server's MPA Reply.
-Publication publish_client(int fd, const Address& server, bool wants_crc, bool awaits_reply);
+Publication publish_client(const Inquiry& client, const Address& server, bool wants_crc,
+                           bool awaits_reply);
 
 // Takes back what an earlier attempt with the same socket said. REQUIRES: not connected.
 void forget_client(int fd);
@@ -43,7 +50,7 @@ enum class Confirmation : uint8_t {
 
 // After establishment of a published client. One that is required is published all the same when it
 // is withdrawn, as one that awaits the Reply.
-Confirmation confirm_client(int fd, bool is_required);
+Confirmation confirm_client(int fd, const Inquiry& inquiry, bool is_required);
 
 // Registers a listener, before the kernel's listen(2) makes it visible or after; no word to the
 // caller, as nothing depends on it. REQUIRES: bound.

@@ -149,22 +149,26 @@ const char* reason_of(Listening listening) {
 
 // A connection that a rule requires is DDP towards everybody. If somebody on this host takes it, a
 // publication saves the accepting side from guessing.
-Verdict require(int fd, const Address& server, Listening listening, bool wants_crc) {
+Verdict require(int fd, const Inquiry& inquiry, const Address& server, Listening listening,
+                bool wants_crc) {
   // Who is about to listen here may be in DDPMODE.
   const bool is_here = listening == Listening::kRegistered ||
                        listening == Listening::kUnregistered || server.is_loopback();
   const bool is_proved = listening == Listening::kRegistered;
   const bool is_published =
-      is_here && publish_client(fd, server, wants_crc, !is_proved) == Publication::kDone;
+      is_here && publish_client(inquiry, server, wants_crc, !is_proved) == Publication::kDone;
   if (!is_here) forget_client(fd);
-  if (is_published && is_proved) return {Mode::kProved, wants_crc, kProvedAndRequired, true};
+  if (is_published && is_proved)
+    return {Mode::kProved, wants_crc, kProvedAndRequired, true, inquiry};
   return {Mode::kRequired, wants_crc, kRequiredUnproved, true};
 }
 
-Verdict prefer(int fd, const Address& server, Listening listening, bool wants_crc) {
+Verdict prefer(int fd, const Inquiry& inquiry, const Address& server, Listening listening,
+               bool wants_crc) {
   if (listening == Listening::kRegistered) {
-    const Publication published = publish_client(fd, server, wants_crc, false);
-    if (published == Publication::kDone) return {Mode::kProved, wants_crc, kProvedListener};
+    const Publication published = publish_client(inquiry, server, wants_crc, false);
+    if (published == Publication::kDone)
+      return {Mode::kProved, wants_crc, kProvedListener, false, inquiry};
     return plain(published == Publication::kFull ? kFull : kNoRegistry);
   }
   forget_client(fd);
@@ -260,9 +264,10 @@ Verdict before_connect(int fd, const sockaddr* to, socklen_t length, Wish wish) 
     forget_client(fd);
     return is_by_ring ? plain_although(d, kRings) : plain(is_off ? kOff : kKernelOption);
   }
-  const Listening listening = find_listening(fd, *server, Talk::kStream);
-  return d.action == Action::kRequire ? require(fd, *server, listening, d.wants_crc)
-                                      : prefer(fd, *server, listening, d.wants_crc);
+  Inquiry inquiry = begin_inquiry(fd);
+  const Listening listening = find_listening(fd, *server, inquiry);
+  return d.action == Action::kRequire ? require(fd, inquiry, *server, listening, d.wants_crc)
+                                      : prefer(fd, inquiry, *server, listening, d.wants_crc);
 }
 
 void give_up_connecting(int fd) {
@@ -271,7 +276,8 @@ void give_up_connecting(int fd) {
 
 Verdict after_connect(int fd, const Verdict& before) {
   const bool is_required = before.reason == kProvedAndRequired;
-  if (before.mode != Mode::kProved || confirm_client(fd, is_required) == Confirmation::kConfirmed)
+  if (before.mode != Mode::kProved ||
+      confirm_client(fd, before.inquiry, is_required) == Confirmation::kConfirmed)
     return before;
   if (is_required) return {Mode::kRequired, before.wants_crc, kRequiredUnproved};
   return plain(kNotHere);

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 
+#include "shim/inquiry.h"
 #include "shim/registry_table.h"
 
 namespace ddpsock::shim {
@@ -35,6 +36,7 @@ struct Verdict {
   bool wants_crc = true;
   const char* reason = "";   // static text for DDP_STATUS, --explain and the log
   bool is_required = false;  // plain TCP is not what the rules or the program allow
+  Inquiry inquiry{};         // before_connect's, for after_connect
 };
 
 // Is there any rule that could ever choose a socket, or is the library loaded but off? Constant
@@ -77,7 +79,7 @@ void give_up_connecting(int fd);
 // exist in this namespace with a socket of the listener judged? If not (address translation, a port
 // taken over in between) the connection is plain, and the peer could not have judged otherwise; or
 // kRequired, if it was required. Call it before the first byte. REQUIRES: `before` has the reason
-// that before_connect gave.
+// and the inquiry that before_connect gave.
 Verdict after_connect(int fd, const Verdict& before);
 
 // Did this program open the listener, or does it use one that came by exec, by SCM_RIGHTS or from a

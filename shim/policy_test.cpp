@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include <cstring>
+#include <optional>
 #include <thread>
 
 #include "shim/inet_diag.h"
@@ -268,6 +269,84 @@ TEST(Policy, PortTakenOverIsNoticed) {
   client.connect_without_asking(port);
   EXPECT_EQ(client.confirm(), Mode::kPlain);
   EXPECT_EQ(thief.accept(), Mode::kUndecided);
+}
+
+// Who listens somewhere is known from the last connection there, and made sure of after the next.
+class MetLately : public ::testing::Test {
+ protected:
+  std::optional<Listener> listener_{std::in_place, "127.0.0.1"};
+  const uint16_t port_ = listener_->port();
+  Outgoing client_;
+  void SetUp() override { meet(); }
+  void meet() {
+    Outgoing first;
+    EXPECT_EQ(first.connect(*listener_), Mode::kProved);
+    EXPECT_EQ(first.confirm(), Mode::kProved);
+    EXPECT_EQ(listener_->accept(), Mode::kProved);
+  }
+  Listener take_over(bool is_registered) {
+    listener_.reset();
+    return Listener("127.0.0.1", {.port = port_, .is_registered = is_registered});
+  }
+};
+
+TEST_F(MetLately, AnswersForTheNextConnection) {
+  EXPECT_EQ(client_.connect(port_), Mode::kProved);
+  EXPECT_EQ(client_.confirm(), Mode::kProved);
+  EXPECT_EQ(listener_->accept(), Mode::kProved);
+}
+
+TEST_F(MetLately, AcceptMayComeFirst) {
+  EXPECT_EQ(client_.connect(port_), Mode::kProved);
+  EXPECT_EQ(listener_->accept(), Mode::kProved);
+  EXPECT_EQ(client_.confirm(), Mode::kProved);
+}
+
+// The new one has accepted by then, and nothing of the connection says who its listener was.
+TEST_F(MetLately, WhoHasTakenThePortOverAndAcceptedIsNoticed) {
+  Listener thief = take_over(false);
+  client_.connect(port_);
+  const base::UniqueFd accepted(::accept(thief.fd(), nullptr, nullptr));
+  ASSERT_TRUE(accepted.is_valid());
+  EXPECT_EQ(client_.confirm(), Mode::kPlain);
+}
+
+TEST_F(MetLately, WhoHasTakenThePortOverAndIsGoneAgainIsNoticed) {
+  base::UniqueFd accepted;
+  {
+    Listener thief = take_over(false);
+    client_.connect(port_);
+    accepted.reset(::accept(thief.fd(), nullptr, nullptr));
+  }
+  ASSERT_TRUE(accepted.is_valid());
+  EXPECT_EQ(client_.confirm(), Mode::kPlain);
+}
+
+TEST_F(MetLately, ASuccessorAgreesWithItsClients) {
+  for (const bool is_accept_first : {true, false}) {
+    meet();
+    Listener successor = take_over(true);
+    Outgoing client;
+    const Mode asked = client.connect(port_);
+    Mode accepted = is_accept_first ? successor.accept() : Mode::kPlain;
+    const Mode confirmed = asked == Mode::kProved ? client.confirm() : asked;
+    if (!is_accept_first) accepted = successor.accept();
+    EXPECT_EQ(accepted, confirmed) << is_accept_first;
+    listener_.emplace(std::move(successor));
+  }
+}
+
+TEST_F(MetLately, OneThatHasEscapedTakesNoMore) {
+  ASSERT_TRUE(note_escaped_listener(listener_->fd(), Escape::kGone));
+  EXPECT_EQ(client_.connect(port_), Mode::kPlain);
+  EXPECT_EQ(listener_->accept(), Mode::kPlain);
+}
+
+TEST_F(MetLately, OneThatEscapesMeanwhileAndHasNotAcceptedIsPlain) {
+  EXPECT_EQ(client_.connect(port_), Mode::kProved);
+  ASSERT_TRUE(note_escaped_listener(listener_->fd(), Escape::kGone));
+  EXPECT_EQ(client_.confirm(), Mode::kPlain);
+  EXPECT_EQ(listener_->accept(), Mode::kPlain);
 }
 
 SocketKey key_of(int fd) {

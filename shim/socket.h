@@ -54,6 +54,7 @@ struct Socket {
   std::atomic<uint8_t> early_looks{0};   // readiness.cpp
   std::atomic<bool> tells_queue{false};  // TCP_INQ: in the kernel the engine has its own
   std::atomic<bool> has_offered{false};  // memory to a peer, in the registry
+  Inquiry inquiry{};                     // set before `phase` is kConnecting
   uint32_t next_free = 0;                // of the pool
 };
 

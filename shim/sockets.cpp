@@ -48,6 +48,7 @@ void obey(Socket& socket, const Verdict& verdict) {
   socket.mode.store(verdict.mode, std::memory_order_relaxed);
   socket.reason.store(verdict.reason, std::memory_order_relaxed);
   socket.is_required.store(verdict.is_required, std::memory_order_relaxed);
+  socket.inquiry = verdict.inquiry;
   if (!verdict.wants_crc) socket.wants_crc.store(false, std::memory_order_relaxed);
 }
 

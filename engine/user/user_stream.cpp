@@ -65,7 +65,7 @@ class UserStreamEngine final : public StreamEngine {
     if (stream == nullptr) return fail_errno(ENFILE);
     record->opened_as = fd;
     record->note_addresses(fd);
-    record->cookie = cookie_of(fd);
+    record->cookie = attr.cookie != 0 ? attr.cookie : cookie_of(fd);
     return stream;
   }
 
