@@ -112,7 +112,13 @@ static void keep_descriptor(Connection& c, shm::Segment::Made& made) {
 
 void offer_memory(Connection& c, stream::Hello& hello) {
   Memory& m = c.r.memory;
-  if (c.r.role != Role::kInitiator || m.state != MemoryState::kUnasked) return;
+  const auto tell = [&] {
+    hello.memory = stream::MemoryOffer{m.offer.pid, m.offer.fd, m.offer.secret};
+  };
+  if (c.r.role != Role::kInitiator) return;
+  // Made for a frame that the kernel had no room for.
+  if (m.state == MemoryState::kOffered && !c.tx.is_started && c.memfd.is_valid()) return tell();
+  if (m.state != MemoryState::kUnasked) return;
   if (!c.r.wants_memory) {
     m.state = MemoryState::kNotWanted;
     return;
@@ -129,7 +135,7 @@ void offer_memory(Connection& c, stream::Hello& hello) {
     return;
   }
   keep_descriptor(c, *made);
-  hello.memory = stream::MemoryOffer{m.offer.pid, m.offer.fd, m.offer.secret};
+  tell();
 }
 
 // Other threads may look at what is mapped from now on, so it stays.

@@ -16,6 +16,8 @@ class Receiver {
  public:
   // `got` bytes of the call have been delivered before. Moves `to`, which stays the caller's.
   Receiver(Connection& c, int fd, IoCursor& to, int flags, size_t got = 0);
+  // What is in the inbox was all that the kernel had just now.
+  void note_all_is_here() { is_drained_ = true; }
   Io run();
   // All FPDUs have been taken that come before what lies elsewhere.
   bool is_at_border() const { return is_at_border_; }

@@ -38,7 +38,7 @@ Io part_or_error(Connection& c, size_t got, int error) {
 }
 
 // One call may find FPDUs, then what lies in memory, or what a relative left of that, then FPDUs.
-static Io recv_stages(Connection& c, int fd, IoCursor& cursor, int flags) {
+static Io recv_stages(Connection& c, int fd, IoCursor& cursor, int flags, bool is_all_here) {
   size_t got = 0;
   for (;;) {
     if (c.r.memory.receiving.load(std::memory_order_relaxed) == Way::kMemory) {
@@ -62,6 +62,7 @@ static Io recv_stages(Connection& c, int fd, IoCursor& cursor, int flags) {
       }
     } else {
       Receiver receiver(c, fd, cursor, flags, got);
+      if (std::exchange(is_all_here, false)) receiver.note_all_is_here();
       const Io io = receiver.run();
       if (!receiver.is_at_border()) return io;
       got = static_cast<size_t>(std::max<ssize_t>(io.count, 0));
@@ -138,13 +139,16 @@ Io recv_now(Connection& c, int fd, std::span<const iovec> to, int flags) {
                                      : recv_turned(c, fd, cursor, flags, 0, patience);
     }
   }
+  bool has_chunk = false;
   if (!c.rx.is_started) {
-    if (const int e = start_receiving(c, fd, flags); e == EPROTOTYPE) {
+    const size_t room = (flags & MSG_PEEK) == 0 ? IoCursor(to).left() : 0;
+    if (const int e = start_receiving(c, fd, flags, room); e == EPROTOTYPE) {
       hold.end();
       return go_on_as_plain(c, fd, to, flags);
     } else if (e != 0) {
       return e == kEndOfStream ? Io::ok(0) : Io::fail(e);
     }
+    has_chunk = room > 0 && c.inbox.buffered() > 0;
     fd = still(c, fd);
   }
   if (c.r.memory.state == MemoryState::kInvited) {
@@ -154,7 +158,7 @@ Io recv_now(Connection& c, int fd, std::span<const iovec> to, int flags) {
   IoCursor cursor(to);
   if (cursor.left() == 0) return recv_nothing(c, fd, flags);
   if ((flags & MSG_PEEK) != 0) return look_at(c, fd, to, flags);
-  const Io io = recv_stages(c, fd, cursor, flags);
+  const Io io = recv_stages(c, fd, cursor, flags, has_chunk);
   // Another process has begun with one-sided operations meanwhile, and what came is for it.
   if (io.error == EAGAIN && c.r.is_one_sided.load(std::memory_order_relaxed)) [[unlikely]] {
     hold.end();

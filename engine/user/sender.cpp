@@ -7,12 +7,15 @@
 #include <errno.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/sys.h"
 #include "engine/user/io_cursor.h"
 #include "engine/user/kernel_socket.h"
 #include "engine/user/lent_block.h"
+#include "engine/user/start.h"
 #include "engine/user/tx.h"
 
 namespace ddpsock::engine {
@@ -24,7 +27,7 @@ namespace {
 constexpr uint32_t kFusedMin = 512;
 // Up to here many chunks go into one contiguous buffer, on the stack or in a block.
 constexpr size_t kContiguousMax = 32 * 1024;
-constexpr uint32_t kStackMax = 4096;
+constexpr uint32_t kStackMax = Sender::kMostWithFrame;
 // Handed over at a time, so that the payload is still in the cache when the kernel copies it.
 constexpr size_t kBurst = 256 * 1024;
 // What the kernel may charge for `bytes` of stream. Its buffers hold up to half the largest window
@@ -76,7 +79,9 @@ Io Sender::run() {
 
 // Bytes of FPDUs that the kernel is sure to take now; 0 after the kernel itself refused.
 size_t Sender::allowance(size_t bytes) {
-  const size_t wanted = std::min(bytes, kBurst) + kChunkHeader + kMaxTrailer;
+  const size_t wanted = frame_.size() + std::min(bytes, kBurst) + kChunkHeader + kMaxTrailer;
+  // On a socket on which nothing was sent yet; and if the kernel refuses, then that is its word.
+  if (!frame_.empty() && wanted <= kMinAllowance && !was_refused_) return kBurst * 2;
   // No account of memory knows of the program's limit, but pollers do.
   if (tx_.is_unsent_limited && !is_ready_now(fd_, POLLOUT)) [[unlikely]] {
     tx_.credit = 0;
@@ -95,7 +100,7 @@ size_t Sender::allowance(size_t bytes) {
     return 0;
   }
   // Writable means a third is free; a quarter was measured never to be cut.
-  return std::max<size_t>({by_credit, memory.limit / 4, kMinAllowance});
+  return std::max<size_t>({by_credit, memory.limit / 4, kMinAllowance}) - frame_.size();
 }
 
 void Sender::spend(size_t bytes) {
@@ -131,7 +136,7 @@ void Sender::send_burst(size_t allowed) {
 // `bytes` of stream as chunks in one buffer, in one call; the first of them only where there is no
 // block. REQUIRES: bytes <= kContiguousMax.
 void Sender::send_contiguous(size_t bytes) {
-  uint8_t small[kChunkHeader + kStackMax + kMaxTrailer];
+  uint8_t small[OwnFrame::kMost + kChunkHeader + kStackMax + kMaxTrailer];
   LentBlock lent;
   uint8_t* buffer = small;
   if (bytes > std::min(kStackMax, c_.r.max_payload.load(std::memory_order_relaxed))) {
@@ -141,7 +146,7 @@ void Sender::send_contiguous(size_t bytes) {
       bytes = std::min(next_payload(bytes, kBurst), kStackMax);
     }
   }
-  uint8_t* p = buffer;
+  uint8_t* p = std::ranges::copy(frame_, buffer).out;
   IoCursor ahead = from_;
   uint32_t msn = tx_.msn;
   for (size_t left = bytes; left > 0; ++msn) {
@@ -149,17 +154,25 @@ void Sender::send_contiguous(size_t bytes) {
     p = write_chunk(p, payload, msn, ahead);
     left -= payload;
   }
-  const auto size = static_cast<size_t>(p - buffer);
+  auto size = static_cast<size_t>(p - buffer);
   const ssize_t n = without_cancellation(
       [&] { return base::sys.send(fd_, buffer, size, flags_ | MSG_DONTWAIT); });
   if (n < 0) {
     on_refusal();
     return;
   }
+  auto taken = static_cast<size_t>(n);
   spend(size);
-  if (static_cast<size_t>(n) < size) {
+  if (!frame_.empty()) {
+    const size_t frame = std::exchange(frame_, {}).size();
+    if ((error_ = note_frame_sent(c_, fd_, frame, taken)) != 0) return;
+    buffer += frame;
+    size -= frame;
+    taken -= frame;
+  }
+  if (taken < size) {
     iovec whole{buffer, size};
-    on_cut({&whole, 1}, static_cast<size_t>(n));
+    on_cut({&whole, 1}, taken);
     return;
   }
   c_.count_sent(msn - tx_.msn, bytes);

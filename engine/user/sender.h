@@ -21,14 +21,22 @@ ssize_t without_cancellation(Call call) {
   return call();
 }
 
-// One send call. REQUIRES: the send lease is held, start-up is over in that direction, no tail is
-// pending.
+// One send call. REQUIRES: the send lease is held, start-up is over in that direction or begins
+// with it, no tail is pending.
 class Sender {
  public:
   // What always fits a socket that is writable.
   static constexpr size_t kMinAllowance = 1024;
 
+  // What a call may send together with the start-up frame.
+  static constexpr uint32_t kMostWithFrame = 4096;
+
   Sender(Connection& c, int fd, std::span<const iovec> from, int flags);
+  // `frame` goes in front of the first chunk. REQUIRES: `from` is not longer than the above.
+  Sender& begin_with(Bytes frame) {
+    frame_ = frame;
+    return *this;
+  }
   Io run();
   // Hands over FPDUs of the queue pair instead, as many as the kernel is sure to take whole and one
   // at least; how many bytes. REQUIRES: `from` holds whole FPDUs and is not empty.
@@ -55,6 +63,7 @@ class Sender {
   Tx& tx_;
   Descriptor fd_;
   IoCursor from_;
+  Bytes frame_{};  // not sent yet
   const int flags_;
   std::optional<Time> deadline_;  // SO_SNDTIMEO, from the first wait on
   bool may_wait_;

@@ -66,7 +66,7 @@ int nap(Duration time) {
 }  // namespace
 
 static void answer(Connection& c, int fd);
-static int receive_start_frame(Connection& c, int fd, int flags);
+static int receive_start_frame(Connection& c, int fd, int flags, size_t room);
 static bool buffer_start_bytes(Connection& c, int fd, size_t n);
 static int accept_start_frame(Connection& c, int fd, mpa::StartupView view);
 static int reject(Connection& c, int fd, const char* why);
@@ -143,7 +143,7 @@ int await_start_frame(Connection& c, int fd, bool may_wait, Time patience) {
   return 0;
 }
 
-int start_receiving(Connection& c, int fd, int flags) {
+int start_receiving(Connection& c, int fd, int flags, size_t room) {
   if (c.is_state(StreamState::kPlain)) return EPROTOTYPE;
   if (c.is_state(StreamState::kFailed)) return kEndOfStream;
   if (c.r.peer == Peer::kUnknown) {
@@ -153,7 +153,7 @@ int start_receiving(Connection& c, int fd, int flags) {
   if (c.r.role == Role::kInitiator && c.is_awaited() && !c.tx.is_started) {
     if (const Io io = on_connected(c, fd, false); !io.is_ok()) return io.error;
   }
-  if (const int e = receive_start_frame(c, fd, flags); e != 0) return e;
+  if (const int e = receive_start_frame(c, fd, flags, room); e != 0) return e;
   c.rx.is_started = true;
   note_started(c);
   answer(c, fd);
@@ -180,7 +180,7 @@ int start_sending(Connection& c, int fd, int flags) {
   return send_start_frame(c, fd, (flags & (MSG_DONTWAIT | MSG_NOSIGNAL)) | MSG_MORE);
 }
 
-int send_start_frame(Connection& c, int fd, int flags, StartFrame kind) {
+OwnFrame::OwnFrame(Connection& c, StartFrame kind) {
   std::array<uint8_t, DDPSOCK_HELLO_MAX_SIZE> hello;
   stream::Hello words{
       .features = DDPSOCK_FEATURE_STREAM | DDPSOCK_FEATURE_ONE_SIDED | DDPSOCK_FEATURE_RAW,
@@ -202,15 +202,22 @@ int send_start_frame(Connection& c, int fd, int flags, StartFrame kind) {
   }
   // No Reads outstanding, no peer-to-peer start.
   if (is_enhanced) frame.enhanced = mpa::Enhanced{};
-
-  uint8_t bytes[MPA_STARTUP_HEADER_SIZE + MPA_ENHANCED_SIZE + DDPSOCK_HELLO_MAX_SIZE];
-  const auto size = mpa::write_startup(frame, bytes);
+  const auto size = mpa::write_startup(frame, bytes_);
   assert(size.has_value());
+  size_ = *size;
+}
+
+int send_start_frame(Connection& c, int fd, int flags, StartFrame kind) {
+  const OwnFrame frame(c, kind);
+  const Bytes bytes = frame.bytes();
   if (c.r.remote.family == 0) c.r.note_addresses(fd);
-  const ssize_t n = without_cancellation([&] { return base::sys.send(fd, bytes, *size, flags); });
-  if (n < 0) return errno;
-  if (static_cast<size_t>(n) < *size)
-    return fail_lost(c, fd, "the kernel had no room for the MPA start-up frame");
+  const ssize_t n =
+      without_cancellation([&] { return base::sys.send(fd, bytes.data(), bytes.size(), flags); });
+  return n < 0 ? errno : note_frame_sent(c, fd, bytes.size(), static_cast<size_t>(n));
+}
+
+int note_frame_sent(Connection& c, int fd, size_t frame, size_t taken) {
+  if (taken < frame) return fail_lost(c, fd, "the kernel had no room for the MPA start-up frame");
   c.tx.is_started = true;
   note_started(c);
   return 0;
@@ -225,9 +232,18 @@ static ssize_t look_at_start(Connection& c, int& fd, MutBytes out, int flags) {
   return n;
 }
 
-// Reads exactly one frame. Bytes one by one do not make it wait any longer. What is not the
-// beginning of one is left in the kernel untouched.
-static int receive_start_frame(Connection& c, int fd, int flags) {
+// Is all that lies behind the frame one chunk that the call takes whole? Then nothing must be left
+// in the kernel for it (I1). What comes behind octets, or is some, is for others to judge.
+static bool has_whole_chunk(const Connection& c, Bytes behind, size_t room) {
+  if (c.segment.load(std::memory_order_acquire) != nullptr || c.inbox.has_beyond()) return false;
+  const Fpdu fpdu = ChunkReader(c.rx.msn, c.rx.mo, false).look(behind);
+  return fpdu.is(Fpdu::Verdict::kChunk) && fpdu.size == behind.size() && fpdu.payload > 0 &&
+         fpdu.payload <= room;
+}
+
+// Reads exactly one frame, and the chunk that came with it if the call takes that. Bytes one by one
+// do not make it wait any longer. What is not the beginning of one is left in the kernel untouched.
+static int receive_start_frame(Connection& c, int fd, int flags, size_t room) {
   uint8_t frame[MPA_MAX_STARTUP_SIZE];
   Patience patience(fd);
   for (bool is_first = true;; is_first = false) {
@@ -252,10 +268,21 @@ static int receive_start_frame(Connection& c, int fd, int flags) {
     const size_t seen = have + static_cast<size_t>(n);
     const auto view = mpa::StartupView::over({frame, seen}, kind_expected_by(c.r.role));
     if (view) {
-      base::sys.recv(fd, frame + have, view->size() - have, MSG_DONTWAIT);
-      c.inbox.free_buffer(c.arena);
-      c.rx.was_alone = seen == view->size();
-      return accept_start_frame(c, fd, *view);
+      const Bytes behind = Bytes(frame, seen).subspan(view->size());
+      const bool is_all = seen < sizeof frame;
+      const size_t chunk = is_all && has_whole_chunk(c, behind, room) ? behind.size() : 0;
+      uint8_t* const data = chunk > 0 ? c.inbox.buffer(c.arena) : nullptr;
+      const size_t taken = view->size() + (data != nullptr ? chunk : 0);
+      base::sys.recv(fd, frame + have, taken - have, MSG_DONTWAIT);
+      c.rx.was_alone = behind.empty();
+      const int e = accept_start_frame(c, fd, *view);
+      if (e != 0 || data == nullptr) {
+        c.inbox.free_buffer(c.arena);
+      } else {
+        std::memcpy(data, behind.data(), chunk);
+        c.inbox.end = static_cast<uint32_t>(chunk);
+      }
+      return e;
     }
     if (view.error() == mpa::StartupError::kNotMpa) {
       c.r.note_failure(mpa::to_text(view.error()));

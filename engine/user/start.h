@@ -3,7 +3,11 @@
 #ifndef DDPSOCK_ENGINE_USER_START_H_
 #define DDPSOCK_ENGINE_USER_START_H_
 
+#include <array>
+
 #include "engine/user/connection.h"
+#include "mpa/format.h"
+#include "stream/format.h"
 
 namespace ddpsock::engine {
 
@@ -15,7 +19,9 @@ inline constexpr int kEndOfStream = -1;
 // first none.
 int prepare_to_send(Connection& c, int fd, int flags);
 int start_sending(Connection& c, int fd, int flags);
-int start_receiving(Connection& c, int fd, int flags);
+// The call has room for so many bytes: a chunk that came with the frame, and nothing behind it,
+// may be in the inbox afterwards.
+int start_receiving(Connection& c, int fd, int flags, size_t room = 0);
 
 // Before anything is written: is the peer's word needed, or was it said? As above.
 int decide_before_writing(Connection& c, int fd);
@@ -32,7 +38,22 @@ enum class StartFrame : uint8_t {
   kRejected,
   kHurried,  // nothing can go on before the peer's
 };
-// REQUIRES: the send lease.
+// Ours, to be sent.
+class OwnFrame {
+ public:
+  static constexpr size_t kMost =
+      MPA_STARTUP_HEADER_SIZE + MPA_ENHANCED_SIZE + DDPSOCK_HELLO_MAX_SIZE;
+  OwnFrame() = default;
+  OwnFrame(Connection& c, StartFrame kind);
+  Bytes bytes() const { return Bytes(bytes_).first(size_); }
+
+ private:
+  std::array<uint8_t, kMost> bytes_;
+  size_t size_ = 0;
+};
+// The kernel has taken so many bytes of it, or of it and what follows. 0, or the errno value of the
+// end that a part of it is. REQUIRES: the send lease, as does what follows.
+int note_frame_sent(Connection& c, int fd, size_t frame, size_t taken);
 int send_start_frame(Connection& c, int fd, int flags, StartFrame kind = StartFrame::kUsual);
 // Stream::on_connected().
 Io on_connected(Connection& c, int fd, bool wait);

@@ -4,6 +4,7 @@
 // does on plain TCP.
 #include <errno.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -445,6 +446,63 @@ TEST_F(Interrupted, ASecondReaderGoesOn) {
   const Sleeper first([&] { EXPECT_EQ(b.recv(1).size(), 1u); });
   const auto other = interrupt([&] { put(tcp.client, chunk(pattern(2), 1)); });
   EXPECT_EQ(b.recv(1).size(), 1u);
+}
+
+uint32_t segments_with_data(int fd) {
+  constexpr size_t kDataSegsOut = 156;  // of the kernel's tcp_info, of which libc knows a part
+  Buffer info(256);
+  socklen_t size = 256;
+  EXPECT_EQ(getsockopt(fd, IPPROTO_TCP, TCP_INFO, info.data(), &size), 0);
+  uint32_t segments;
+  std::memcpy(&segments, &info[kDataSegsOut], sizeof segments);
+  return segments;
+}
+
+TEST(FirstChunk, GoesWithTheFrameAndIsTakenWithIt) {
+  for (const size_t size : {1, 100, 400, 3000, 4096}) {
+    TcpPair tcp;
+    End a(tcp.client, Role::kInitiator), b(tcp.server, Role::kResponder);
+    EXPECT_EQ(a.send(pattern(size)).count, static_cast<ssize_t>(size));
+    EXPECT_EQ(segments_with_data(a.fd), 1u) << size;
+    EXPECT_EQ(b.recv(5000), pattern(size));
+    EXPECT_FALSE(kernel_says_readable(b.fd));
+    EXPECT_EQ(b.send(pattern(size, 2)).count, static_cast<ssize_t>(size));
+    EXPECT_EQ(segments_with_data(b.fd), 1u) << size;
+    EXPECT_EQ(a.recv(5000), pattern(size, 2));
+  }
+}
+
+// What the call does not take stays where pollers see it (I1), and what came with it is not passed
+// over (I3).
+TEST(FirstChunk, IsNotTakenByACallThatWantsLessOrMore) {
+  TcpPair tcp;
+  End a(tcp.client, Role::kInitiator), b(tcp.server, Role::kResponder);
+  EXPECT_EQ(a.send(pattern(100)).count, 100);
+  Buffer got = b.recv(40);
+  EXPECT_TRUE(kernel_says_readable(b.fd));
+  const Buffer rest = b.recv(100);
+  got.insert(got.end(), rest.begin(), rest.end());
+  EXPECT_EQ(got, pattern(100));
+  EXPECT_EQ(b.send(pattern(10)).count, 10);
+  EXPECT_EQ(b.send(pattern(20)).count, 20);
+  Buffer both = pattern(10), second = pattern(20);
+  both.insert(both.end(), second.begin(), second.end());
+  EXPECT_EQ(a.recv(100), both);
+  EXPECT_FALSE(kernel_says_readable(a.fd));
+}
+
+// Neither is sent, and both are by the next call.
+TEST(FirstChunk, IsRefusedWithTheFrame) {
+  TcpPair tcp;
+  const Buffer filler(1 << 16);
+  size_t queued = 0;
+  for (ssize_t n; (n = ::send(tcp.client, filler.data(), filler.size(), MSG_DONTWAIT)) > 0;)
+    queued += static_cast<size_t>(n);
+  End a(tcp.client, Role::kInitiator), b(tcp.server, Role::kResponder);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(a.send(pattern(100), MSG_DONTWAIT).error, EAGAIN);
+  for (size_t left = queued; left > 0;) left -= raw_recv(tcp.server, left, MSG_WAITALL).size();
+  EXPECT_EQ(a.send(pattern(100)).count, 100);
+  EXPECT_EQ(b.recv(200), pattern(100));
 }
 
 }  // namespace

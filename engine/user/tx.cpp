@@ -115,6 +115,9 @@ int flush_tail(Connection& c, int fd, bool may_wait) {
   return 0;
 }
 
+static Io send_first(Connection& c, int fd, std::span<const iovec> from, int flags);
+static Io send_started(Connection& c, int fd, std::span<const iovec> from, int flags);
+
 Io send_now(Connection& c, int fd, std::span<const iovec> from, int flags) {
   base::cancellation_point();
   const base::KeepErrno keep;
@@ -138,8 +141,27 @@ Io send_now(Connection& c, int fd, std::span<const iovec> from, int flags) {
   if (c.is_turned()) [[unlikely]]
     return send_turned(c, fd, from, flags);
   if (!c.tx.is_started) {
+    if (IoCursor(from).left() <= Sender::kMostWithFrame) return send_first(c, fd, from, flags);
     if (const int e = start_sending(c, fd, flags); e != 0) return Io::fail(e);
   }
+  return send_started(c, fd, from, flags);
+}
+
+// The start-up frame and the first chunk in one, unless the chunk may go by memory.
+static Io send_first(Connection& c, int fd, std::span<const iovec> from, int flags) {
+  if (c.segment.load(std::memory_order_relaxed) == nullptr) {
+    const OwnFrame frame(c, StartFrame::kUsual);
+    if (c.segment.load(std::memory_order_relaxed) == nullptr) {
+      if (c.r.remote.family == 0) c.r.note_addresses(fd);
+      return Sender(c, fd, from, flags).begin_with(frame.bytes()).run();
+    }
+  }
+  if (const int e = start_sending(c, fd, flags); e != 0) return Io::fail(e);
+  return send_started(c, fd, from, flags);
+}
+
+// REQUIRES: the send lease, and that the start-up frame was sent.
+static Io send_started(Connection& c, int fd, std::span<const iovec> from, int flags) {
   if (c.r.offers_later && c.tx.tail_block == Arena::kNoBlock) [[unlikely]] {
     if (const int e = offer_memory_later(c, fd); e != 0) return Io::fail(e);
   }
