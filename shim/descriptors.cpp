@@ -12,6 +12,7 @@
 #include "shim/calls.h"
 #include "shim/leaving.h"
 #include "shim/memory_watch.h"
+#include "shim/program_memory.h"
 #include "shim/real.h"
 #include "shim/stdio_files.h"
 #include "shim/stream_call.h"
@@ -148,7 +149,7 @@ int own_fcntl(int fd, int command, void* argument) {
 
 int chosen_ioctl(int fd, unsigned long request, void* argument) {
   const auto on_libc = [=] { return ssize_t{real.ioctl(fd, request, argument)}; };
-  if (request == FIONREAD && argument != nullptr) {
+  if (request == FIONREAD && is_sound(argument, sizeof(int))) {
     const auto on_stream = [=](engine::Stream& stream) {
       const engine::Io io = stream.readable(fd);
       if (!io.is_ok()) return io;

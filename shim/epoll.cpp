@@ -13,6 +13,7 @@
 #include "shim/fd_table.h"
 #include "shim/memory_look.h"
 #include "shim/memory_watch.h"
+#include "shim/program_memory.h"
 #include "shim/readiness.h"
 #include "shim/real.h"
 
@@ -238,6 +239,10 @@ bool may_withdraw(uint32_t events) {
   return (events & (kReadable | kWritable)) != 0 && (events & (EPOLLET | EPOLLONESHOT)) == 0;
 }
 
+bool has_room(const epoll_event* events, int room) {
+  return room <= 0 || is_sound_array(events, static_cast<size_t>(room));
+}
+
 bool is_kernels_alone() {
   return !is_any_watched() && !is_any_set_watched();
 }
@@ -254,7 +259,7 @@ int own_epoll_create1(int flags) {
 
 int own_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
   const bool is_deferred = is_any_set_watched() && is_ours(fd) &&
-                           (event != nullptr || operation == EPOLL_CTL_DEL) &&
+                           (operation == EPOLL_CTL_DEL || is_sound(event, sizeof *event)) &&
                            WatchedSet::defer(set, operation, fd, event);
   std::optional<MemberChange> change;
   if (is_any_watched() || (is_any_set_watched() && !is_deferred)) change.emplace(set);
@@ -285,7 +290,7 @@ int own_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
 int own_epoll_wait(int set, epoll_event* events, int room, int timeout_ms) {
   if (!is_any_ours()) [[likely]]
     return real.epoll_wait(set, events, room, timeout_ms);
-  if (is_kernels_alone())
+  if (is_kernels_alone() || !has_room(events, room))
     return base::woken(real.epoll_wait(set, events, room, timeout_ms), timeout_ms != 0);
   return wait_on(set, events, room, PollDeadline::after_ms(timeout_ms),
                  [=](epoll_event* at, int space, const PollDeadline& deadline) {
@@ -297,7 +302,7 @@ int own_epoll_wait(int set, epoll_event* events, int room, int timeout_ms) {
 int own_epoll_pwait(int set, epoll_event* events, int room, int timeout_ms, const sigset_t* mask) {
   if (!is_any_ours()) [[likely]]
     return real.epoll_pwait(set, events, room, timeout_ms, mask);
-  if (is_kernels_alone())
+  if (is_kernels_alone() || !has_room(events, room))
     return base::woken(real.epoll_pwait(set, events, room, timeout_ms, mask), timeout_ms != 0);
   return wait_on(set, events, room, PollDeadline::after_ms(timeout_ms, mask),
                  [=](epoll_event* at, int space, const PollDeadline& deadline) {
@@ -308,7 +313,7 @@ int own_epoll_pwait(int set, epoll_event* events, int room, int timeout_ms, cons
 
 int own_epoll_pwait2(int set, epoll_event* events, int room, const timespec* timeout,
                      const sigset_t* mask) {
-  if (!is_any_ours()) [[likely]]
+  if (!is_any_ours() || !has_room(events, room)) [[likely]]
     return real.epoll_pwait2(set, events, room, timeout, mask);
   return wait_on(set, events, room, PollDeadline::after(timeout, mask),
                  [=](epoll_event* at, int space, const PollDeadline& deadline) {

@@ -12,6 +12,7 @@
 
 #include "shim/calls.h"
 #include "shim/leaving.h"
+#include "shim/program_memory.h"
 #include "shim/real.h"
 #include "shim/stream_call.h"
 
@@ -88,6 +89,8 @@ bool is_stream(int fd) {
 }  // namespace
 
 ssize_t chosen_sendfile(int fd, int in, off_t* offset, size_t count) {
+  if (offset != nullptr && !is_sound(offset, sizeof *offset))
+    return real.sendfile(fd, in, offset, count);
   const auto on_stream = [=](engine::Stream& stream) {
     off_t position = offset != nullptr ? *offset : lseek(in, 0, SEEK_CUR);
     // A pipe or a socket cannot be the source for the kernel either.

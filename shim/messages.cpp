@@ -61,6 +61,8 @@ engine::Io receive_message(const SocketUse& use, engine::Stream& stream, int fd,
 
 engine::Io send_message(engine::Stream& stream, int fd, const msghdr& message, int flags) {
   if (const int error = error_of(message); error != 0) return engine::Io::fail(error);
+  if (message.msg_controllen != 0 && !is_sound(message.msg_control, message.msg_controllen))
+    return engine::Io::fail(EFAULT);
   const Flags wanted = send_flags(fd, flags);
   return wanted.error != 0 ? engine::Io::fail(wanted.error)
                            : send_from(stream, fd, parts_of(message), wanted.for_engine);
@@ -192,8 +194,9 @@ int pending_error(int fd) {
 
 int chosen_recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
   const auto on_libc = [=] { return real.recvmmsg(fd, messages, count, flags, timeout); };
-  if (count == 0 || !is_sound(messages, count * sizeof *messages) || (flags & MSG_ERRQUEUE) != 0)
+  if (!is_sound_array(messages, count) || count == 0 || (flags & MSG_ERRQUEUE) != 0)
     return on_libc();
+  if (timeout != nullptr && !is_sound(timeout, sizeof *timeout)) return fail(EFAULT);
   leave_to_receive(fd, flags);
   // The kernel looks for an error first, whatever there is to receive.
   if (const int error = pending_error(fd); error != 0) {
@@ -223,7 +226,7 @@ size_t size_of(const msghdr& message) {
 
 int chosen_sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
   const auto on_libc = [=] { return real.sendmmsg(fd, messages, count, flags); };
-  if (count == 0 || !is_sound(messages, count * sizeof *messages)) return on_libc();
+  if (!is_sound_array(messages, count) || count == 0) return on_libc();
   leave_for_urgent_data(fd, flags);
   const auto done = move_each(
       fd, flags, {messages, std::min(count, unsigned{IOV_MAX})},
@@ -268,8 +271,7 @@ ssize_t own_sendmsg(int fd, const msghdr* message, int flags) {
 
 int own_sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
   if (is_ours(fd)) return chosen_sendmmsg(fd, messages, count, flags);
-  const std::span<const mmsghdr> all(messages,
-                                     is_sound(messages, count * sizeof *messages) ? count : 0);
+  const std::span<const mmsghdr> all(messages, is_sound_array(messages, count) ? count : 0);
   if (!is_any_ours() ||
       !std::ranges::any_of(all, [](const mmsghdr& m) { return passes_any_fd(m.msg_hdr); }) ||
       !carries_descriptors(fd))

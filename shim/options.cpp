@@ -19,6 +19,7 @@
 #include "shim/libc_edge.h"
 #include "shim/listeners.h"
 #include "shim/message_socket.h"
+#include "shim/program_memory.h"
 #include "shim/real.h"
 #include "shim/stream_call.h"
 #include "shim/tcp_counts.h"
@@ -47,7 +48,7 @@ bool would_break_framing(int level, int name) {
 // The program's value, if it has the size of one.
 std::optional<int> value_of(const void* value, socklen_t length) {
   int number = 0;
-  if (value == nullptr || length < sizeof number) return std::nullopt;
+  if (length < sizeof number) return std::nullopt;
   memcpy(&number, value, sizeof number);
   return number;
 }
@@ -202,7 +203,7 @@ int set_kept_option(int fd, int name, const void* value, socklen_t length) {
 
 int own_getsockopt(int fd, int level, int name, void* value, socklen_t* length) {
   if (level == SOL_DDP && !stands_aside()) return get_ddp_option(fd, name, value, length);
-  if (is_ours(fd) && value != nullptr && length != nullptr) {
+  if (is_ours(fd) && is_sound(length, sizeof *length) && is_sound(value, *length)) {
     if (level == SOL_SOCKET && name == SO_ERROR) return get_error(fd, value, length);
     if (level == SOL_SOCKET && name == SO_RCVLOWAT) return get_low_water(fd, value, length);
     if (level == IPPROTO_TCP && name == TCP_INQ) return get_tells_queue(fd, value, length);
@@ -216,6 +217,8 @@ int own_getsockopt(int fd, int level, int name, void* value, socklen_t* length) 
 
 int own_setsockopt(int fd, int level, int name, const void* value, socklen_t length) {
   if (level == SOL_DDP && !stands_aside()) return set_ddp_option(fd, name, value, length);
+  // Of nothing nothing is set.
+  if (!is_sound(value, length)) return real.setsockopt(fd, level, name, value, length);
   const bool may_leave = needs_plain_tcp(level, name, value, length);
   if ((may_leave || needs_plain_tcp_later(level, name, value, length)) &&
       !make_room_for_kernel(fd, may_leave))
@@ -223,10 +226,8 @@ int own_setsockopt(int fd, int level, int name, const void* value, socklen_t len
   if (shapes_traffic(level, name)) note_shaped();
   if (level == IPPROTO_TCP && name == TCP_INQ) return set_tells_queue(fd, value, length);
   if (is_ours(fd)) {
-    if (level == SOL_SOCKET && name == SO_RCVLOWAT && value != nullptr)
-      return set_low_water(fd, value, length);
-    if (is_kept_option(level, name) && value != nullptr)
-      return set_kept_option(fd, name, value, length);
+    if (level == SOL_SOCKET && name == SO_RCVLOWAT) return set_low_water(fd, value, length);
+    if (is_kept_option(level, name)) return set_kept_option(fd, name, value, length);
     if (would_break_framing(level, name) && is_stream(fd)) return fail(ENOPROTOOPT);
     if (shapes_traffic(level, name)) {
       const int result = real.setsockopt(fd, level, name, value, length);

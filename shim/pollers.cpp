@@ -8,6 +8,7 @@
 #include "shim/fd_table.h"
 #include "shim/memory_glances.h"
 #include "shim/memory_watch.h"
+#include "shim/program_memory.h"
 #include "shim/readiness.h"
 #include "shim/real.h"
 
@@ -129,6 +130,13 @@ struct SelectSets {
   fd_set* writers;
   fd_set* others;
 
+  bool are_sound(int count) const {
+    if (count <= 0) return true;
+    const size_t size = bytes_for(count);
+    return (readers == nullptr || is_sound(readers, size)) &&
+           (writers == nullptr || is_sound(writers, size)) &&
+           (others == nullptr || is_sound(others, size));
+  }
   bool is_any_correctable(int count) const {
     for (int fd = 0; fd < count; ++fd)
       if (is_ours(fd) && (is_in(readers, fd) || is_in(writers, fd)) &&
@@ -219,6 +227,7 @@ bool passes(const SelectSets& sets, int count) {
 }  // namespace
 
 int own_poll(pollfd* fds, nfds_t count, int timeout_ms) {
+  if (!is_sound_array(fds, count)) return real.poll(fds, count, timeout_ms);
   leave_sets_to_kernel(fds, count);
   if (!is_any_ours()) [[likely]]
     return real.poll(fds, count, timeout_ms);
@@ -234,6 +243,7 @@ int own_poll(pollfd* fds, nfds_t count, int timeout_ms) {
 }
 
 int own_ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
+  if (!is_sound_array(fds, count)) return real.ppoll(fds, count, timeout, mask);
   leave_sets_to_kernel(fds, count);
   if (!is_any_ours()) [[likely]]
     return real.ppoll(fds, count, timeout, mask);
@@ -252,6 +262,7 @@ int own_ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t
 
 int own_select(int count, fd_set* readers, fd_set* writers, fd_set* others, timeval* timeout) {
   const SelectSets sets{readers, writers, others};
+  if (!sets.are_sound(count)) return real.select(count, readers, writers, others, timeout);
   sets.leave_sets_to_kernel(count);
   if (!is_any_ours()) [[likely]]
     return real.select(count, readers, writers, others, timeout);
@@ -279,6 +290,7 @@ int own_select(int count, fd_set* readers, fd_set* writers, fd_set* others, time
 int own_pselect(int count, fd_set* readers, fd_set* writers, fd_set* others,
                 const timespec* timeout, const sigset_t* mask) {
   const SelectSets sets{readers, writers, others};
+  if (!sets.are_sound(count)) return real.pselect(count, readers, writers, others, timeout, mask);
   sets.leave_sets_to_kernel(count);
   if (!is_any_ours()) [[likely]]
     return real.pselect(count, readers, writers, others, timeout, mask);

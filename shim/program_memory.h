@@ -6,6 +6,7 @@
 #define DDPSOCK_SHIM_PROGRAM_MEMORY_H_
 
 #include <errno.h>
+#include <limits.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -34,6 +35,12 @@ inline bool is_null(const void* first) {
 
 inline bool is_sound(const void* first, size_t size) {
   return !is_null(first) && may_be_mapped(first, size);
+}
+
+template <typename T>
+bool is_sound_array(const T* first, size_t count) {
+  constexpr size_t kMost = INT_MAX;  // of any call
+  return count == 0 || (count <= kMost && is_sound(first, count * sizeof(T)));
 }
 
 inline bool is_sound(std::span<const iovec> parts) {
