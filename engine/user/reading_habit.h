@@ -3,8 +3,10 @@
 // blocking or again and again, or by a poller, which may be one that this library does not see.
 // Only in the first case may a bell stay unread when a call returns, and does it pay to look a
 // little longer before a call asks the kernel and fails. Learnt from the calls; what is taken for
-// granted after one of them is unlearnt by the next few. Safe from any thread; what they tell it at
-// the same time may be lost.
+// granted after one of them is unlearnt by the next few, or, after one that spun, by the next
+// fifty: who reads many small messages finds nothing now and then, and each bell that it asks for
+// at other times is a system call of the writer's. Safe from any thread; what they tell it at the
+// same time may be lost.
 #ifndef DDPSOCK_ENGINE_USER_READING_HABIT_H_
 #define DDPSOCK_ENGINE_USER_READING_HABIT_H_
 
@@ -20,7 +22,7 @@ class ReadingHabit {
   // without sleeping, as only one that may sleep does.
   void on_empty(uint32_t thread, bool has_spun) {
     if (!is_of(thread)) learn(thread, 0);
-    learn(thread, has_spun ? kMost : std::min(score() + 1, kMost));
+    learn(thread, has_spun ? kSpun : std::max(score(), std::min(score() + 1, kMost)));
   }
   // A call found bytes at once. Readers that poll see one of these between any two empty calls.
   void on_prompt(uint32_t thread) {
@@ -55,7 +57,7 @@ class ReadingHabit {
   }
 
  private:
-  static constexpr uint32_t kConvinced = 8, kMost = 16;
+  static constexpr uint32_t kConvinced = 8, kMost = 16, kSpun = 64;
   static constexpr uint32_t kMostFailures = 4;
 
   uint32_t score() const { return score_.load(std::memory_order_relaxed); }

@@ -26,9 +26,20 @@ TEST(ReadingHabit, EmptyCallsInARowConvince) {
   EXPECT_FALSE(habit.waits_in_calls(kOther));
 }
 
-TEST(ReadingHabit, OneCallThatSpanConvincesForAFewThatNeedNot) {
+TEST(ReadingHabit, OneCallThatSpanConvincesForFiftyThatNeedNot) {
   ReadingHabit habit;
   habit.on_empty(kMe, true);
+  int prompt = 0;
+  while (habit.waits_in_calls(kMe) && prompt < 100) {
+    habit.on_prompt(kMe);
+    ++prompt;
+  }
+  EXPECT_EQ(prompt, 57);
+}
+
+TEST(ReadingHabit, ManyThatDidNotSpinConvinceForAFew) {
+  ReadingHabit habit;
+  for (int call = 0; call < 100; ++call) habit.on_empty(kMe, false);
   int prompt = 0;
   while (habit.waits_in_calls(kMe) && prompt < 100) {
     habit.on_prompt(kMe);
