@@ -50,7 +50,7 @@ ERRORS = {
     "mlock": ["ENOMEM"], "munlock": ["ENOMEM"], "sigaltstack": ["ENOMEM"], "set_robust_list": ["ENOSYS"], "rseq": ["ENOSYS"], "sched_yield": ["ENOSYS"],
 }
 # The end of the program itself, and what gives no error.
-NEVER = {"getresuid", "pwritev2", "exit_group", "exit", "getppid", "execve", "getpid", "gettid", "geteuid", "getuid", "getgid", "getegid", "rt_sigreturn",
+NEVER = {"getresuid", "getresgid", "pwritev2", "exit_group", "exit", "getppid", "execve", "getpid", "gettid", "geteuid", "getuid", "getgid", "getegid", "rt_sigreturn",
          "restart_syscall", "clock_gettime", "getcpu", "tgkill", "set_tid_address", "arch_prctl", "wait4"}
 START = "mark@begin"  # the program calls getppid() there
 
