@@ -134,8 +134,9 @@ class Stream {
   // EOPNOTSUPP.
   virtual Io recv(int fd, std::span<const iovec> to, int flags) = 0;
 
-  // Bytes of payload that recv() could return now (FIONREAD). Looks, consumes no payload.
-  virtual Io readable(int fd) = 0;
+  // Bytes of payload that recv() could return now (FIONREAD). Looks, consumes no payload. With
+  // `may_lag` those that came since the last recv() may be left out, for an edge to tell of.
+  virtual Io readable(int fd, bool may_lag) = 0;
 
   // Would recv() return at once (payload, end, error)? An incomplete FPDU in the kernel is
   // swallowed, so after `false` the kernel reports the socket unreadable until more arrives. For

@@ -151,7 +151,7 @@ int chosen_ioctl(int fd, unsigned long request, void* argument) {
   const auto on_libc = [=] { return ssize_t{real.ioctl(fd, request, argument)}; };
   if (request == FIONREAD && is_sound(argument, sizeof(int))) {
     const auto on_stream = [=](engine::Stream& stream) {
-      const engine::Io io = stream.readable(fd);
+      const engine::Io io = stream.readable(fd, true);
       if (!io.is_ok()) return io;
       *static_cast<int*>(argument) = static_cast<int>(io.count);
       return engine::Io::ok(0);

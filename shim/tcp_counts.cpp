@@ -56,7 +56,7 @@ void correct_tcp_info(engine::Stream& stream, int fd, void* info, socklen_t leng
   const base::KeepErrno keep;
   const engine::StreamStatus status = stream.status();
   if (!is_decided(status)) return;
-  const engine::Io unread = status.is_drained ? engine::Io::ok(0) : stream.readable(fd);
+  const engine::Io unread = status.is_drained ? engine::Io::ok(0) : stream.readable(fd, false);
   const auto unacknowledged = static_cast<uint64_t>(queued(fd, SIOCOUTQ, stream));
   const auto unsent = static_cast<uint64_t>(queued(fd, SIOCOUTQNSD, stream));
   const auto waiting = unread.is_ok() ? static_cast<uint64_t>(unread.count) : 0;
@@ -114,7 +114,7 @@ void tell_queue(const SocketUse& use, int fd, msghdr& message, size_t room) {
     message.msg_flags |= MSG_CTRUNC;
     return;
   }
-  const engine::Io io = stream.readable(fd);
+  const engine::Io io = stream.readable(fd, false);
   const auto count = static_cast<int>(io.is_ok() ? io.count : 0);
   const int told = count == 0 && stream.is_recv_ready(fd) ? 1 : count;
   std::array<char, CMSG_SPACE(sizeof(int))> whole{};

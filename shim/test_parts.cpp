@@ -78,7 +78,7 @@ class InvertingStream final : public ddpsock::engine::Stream {
     return io;
   }
 
-  Io readable(int fd) override {
+  Io readable(int fd, bool) override {
     int bytes = 0;
     real.ioctl(fd, FIONREAD, &bytes);
     return Io::ok(bytes + 1000);  // recognisably not the kernel's number

@@ -68,7 +68,7 @@ TEST_F(HostileWire, PeekShowsASegmentedSendAndTakesNothing) {
   const Buffer all = pattern(400, 1) + pattern(30, 2) + pattern(5, 3);
   EXPECT_EQ(b.recv(1, MSG_PEEK), Buffer{all[0]});
   EXPECT_EQ(b.recv(1000, MSG_PEEK), all);
-  EXPECT_EQ(b.s->readable(b.fd).count, 435);
+  EXPECT_EQ(b.s->readable(b.fd, false).count, 435);
   EXPECT_TRUE(b.s->is_recv_ready(b.fd));
   EXPECT_EQ(b.recv(401), Buffer(all.begin(), all.begin() + 401));
   EXPECT_EQ(b.recv(1000, MSG_PEEK), Buffer(all.begin() + 401, all.end())) << "begun in a segment";
@@ -87,7 +87,7 @@ TEST_F(HostileWire, APollerIsNotToldOfWhatNobodyGets) {
     put(nothing);
     EXPECT_FALSE(b.s->is_recv_ready(b.fd));
     EXPECT_FALSE(kernel_says_readable(b.fd));
-    EXPECT_EQ(b.s->readable(b.fd).count, 0);
+    EXPECT_EQ(b.s->readable(b.fd, false).count, 0);
     EXPECT_EQ(error_of_recv(MSG_DONTWAIT | MSG_PEEK), EAGAIN);
   }
   put(chunk(pattern(9), 3));
@@ -222,7 +222,7 @@ TEST_F(HostileWire, WithoutABlockACallBesideOneSidedOperationsEnds) {
     const NoBlocks none;
     for (const int flags : {0, int{MSG_DONTWAIT}, int{MSG_WAITALL}, int{MSG_PEEK}})
       EXPECT_EQ(error_of_recv(flags), ENOBUFS) << flags;
-    EXPECT_EQ(b.s->readable(b.fd).count, 0);
+    EXPECT_EQ(b.s->readable(b.fd, false).count, 0);
   }
   base::sys.recvmsg = real;
   EXPECT_LT(calls, 100);
@@ -361,7 +361,7 @@ TEST_P(PatienceOfACall, IsNoneWhereTheCallMustNotWait) {
   }
   const int64_t start = processor_ns();
   b.s->is_recv_ready(b.fd);
-  b.s->readable(b.fd);
+  b.s->readable(b.fd, false);
   EXPECT_LT(processor_ns() - start, 800'000'000);
   EXPECT_EQ(sleeps, 0);
   base::sys.poll = real;

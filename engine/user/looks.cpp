@@ -27,7 +27,7 @@
 
 namespace ddpsock::engine {
 
-static Io readable_on_wire(Connection& c, int fd);
+static Io readable_on_wire(Connection& c, int fd, bool may_lag);
 
 bool is_border(Connection& c, uint32_t msn) {
   if (c.inbox.has_beyond() && msn == c.inbox.beyond_fpdu) return true;
@@ -115,7 +115,7 @@ Io peek(Connection& c, int fd, std::span<const iovec> to, int flags) {
   }
 }
 
-Io readable(Connection& c, int fd) {
+Io readable(Connection& c, int fd, bool may_lag) {
   const base::KeepErrno keep;
   Hold hold(c, c.rx.lease);
   if (const int e = hold.take(fd, Hold::kReceive, MSG_DONTWAIT); e != 0) {
@@ -138,26 +138,27 @@ Io readable(Connection& c, int fd) {
   if (is_next_in_memory(c, fd) && !is_left_behind(c))
     return Io::ok(static_cast<ssize_t>(bytes_in_memory(c)));
   prepare_look(c, fd);
-  return readable_on_wire(c, fd);
+  return readable_on_wire(c, fd, may_lag);
 }
 
 // A look copies all that lies there, so it is only for what has come since the last one; and of
 // much that keeps coming while it is read in small pieces, only where the last count is down to a
 // quarter. What such an answer leaves out comes with an edge, for a program that waits for that.
-static bool is_count_good(Connection& c, int fd) {
+static bool is_count_good(Connection& c, int fd, bool may_lag) {
   ReceiveCount& count = c.rx.count;
   // What is in memory by now comes behind what lies on the wire.
   if (!count.is_known() || c.segment.load(std::memory_order_relaxed) != nullptr) return false;
   const size_t queued = bytes_queued(fd);
-  const bool may_lag = std::exchange(count.may_lag, false);
   if (queued == count.queue) return true;
-  if (!may_lag || queued <= Arena::kBlockSize || count.payload < queued / 4) return false;
+  if (!may_lag || !std::exchange(count.may_lag, false) || queued <= Arena::kBlockSize ||
+      count.payload < queued / 4)
+    return false;
   set_kernel_low_water(fd, 1);
   return true;
 }
 
-static Io readable_on_wire(Connection& c, int fd) {
-  if (is_count_good(c, fd)) return Io::ok(c.rx.count.payload);
+static Io readable_on_wire(Connection& c, int fd, bool may_lag) {
+  if (is_count_good(c, fd, may_lag)) return Io::ok(c.rx.count.payload);
   const uint32_t buffered = c.inbox.buffered();
   for (size_t room = 0;;) {
     Scan scan(c, fd, room);

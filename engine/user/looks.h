@@ -13,7 +13,7 @@ Io peek(Connection& c, int fd, std::span<const iovec> to, int flags);
 // How many bytes a look that may wait is for, with room for so many.
 size_t wanted_by_look(const Connection& c, size_t room, int flags);
 // Stream::readable() and is_recv_ready().
-Io readable(Connection& c, int fd);
+Io readable(Connection& c, int fd, bool may_lag);
 bool is_recv_ready(Connection& c, int fd);
 
 // Other bytes lie in front of FPDU `msn`. All below: REQUIRES the receive lease.

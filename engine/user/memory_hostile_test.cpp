@@ -601,7 +601,7 @@ void use(End& end, std::mt19937_64& rng, Buffer& room) {
       io = end.recv(room.data(), size, flags | MSG_PEEK);
       break;
     case 4:
-      io = end.s->readable(end.fd);
+      io = end.s->readable(end.fd, false);
       break;
     case 5:
       static_cast<void>(end.s->is_recv_ready(end.fd));

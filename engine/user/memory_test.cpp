@@ -88,7 +88,7 @@ class MemoryTest : public testing::Test {
       const Buffer part = end.recv(std::min<size_t>(1 + rng() % 90'000, total - got.size()));
       if (part.empty()) break;
       got.insert(got.end(), part.begin(), part.end());
-      const bool has_payload = end.s->readable(end.fd).count > 0;
+      const bool has_payload = end.s->readable(end.fd, false).count > 0;
       // Where another thread writes the bell may still be under way.
       EXPECT_TRUE(!has_payload || is_readable_within(end.fd, 1000)) << "I1 at " << got.size();
     }
@@ -372,22 +372,22 @@ TEST_F(MemoryTest, ALookSeesWhatLiesBehindTheMemory) {
     x.s->leave_memory(x.fd);
     y.s->set_receive_low_water(800);
     EXPECT_FALSE(y.s->is_recv_ready(y.fd));
-    EXPECT_EQ(y.s->readable(y.fd).count, 300);
+    EXPECT_EQ(y.s->readable(y.fd, false).count, 300);
     EXPECT_EQ(y.recv(2000, MSG_PEEK | MSG_DONTWAIT).size(), 300u);
     ASSERT_EQ(x.send(Buffer(all.begin() + 300, all.end())).count, 500);
     if (is_left_too) y.s->leave_memory(y.fd);
     EXPECT_TRUE(y.s->is_recv_ready(y.fd));
-    EXPECT_EQ(y.s->readable(y.fd).count, 800);
+    EXPECT_EQ(y.s->readable(y.fd, false).count, 800);
     EXPECT_EQ(y.recv(200, MSG_PEEK), Buffer(all.begin(), all.begin() + 200));
     EXPECT_EQ(y.recv(2000, MSG_PEEK), all);
     EXPECT_EQ(y.recv(800, MSG_PEEK | MSG_WAITALL), all);
     y.s->set_receive_low_water(1);
     EXPECT_EQ(y.recv(100), Buffer(all.begin(), all.begin() + 100));
     EXPECT_EQ(y.recv(2000, MSG_PEEK), Buffer(all.begin() + 100, all.end()));
-    EXPECT_EQ(y.s->readable(y.fd).count, 700);
+    EXPECT_EQ(y.s->readable(y.fd, false).count, 700);
     EXPECT_TRUE(kernel_says_readable(y.fd)) << "I1";
     EXPECT_EQ(y.recv(2000), Buffer(all.begin() + 100, all.end()));
-    EXPECT_EQ(y.s->readable(y.fd).count, 0);
+    EXPECT_EQ(y.s->readable(y.fd, false).count, 0);
     EXPECT_FALSE(kernel_says_readable(y.fd));
   }
 }
@@ -558,7 +558,7 @@ TEST_F(MemoryTest, WhatARelativeWasKilledInIsLeft) {
     a.send(pattern(8 << 20));
     _exit(0);
   }
-  const auto is_full = [&] { return b.s->readable(b.fd).count >= ssize_t{4} << 20; };
+  const auto is_full = [&] { return b.s->readable(b.fd, false).count >= ssize_t{4} << 20; };
   while (!is_full()) usleep(100);
   const auto is_asleep = [&] {
     std::ifstream in("/proc/" + std::to_string(child) + "/syscall");

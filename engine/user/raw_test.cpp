@@ -81,7 +81,7 @@ class Program {
   // I1: what can be delivered is known to the kernel.
   void check_readiness() {
     if (is_plain_) return;
-    const Io io = end.s->readable(end.fd);
+    const Io io = end.s->readable(end.fd, false);
     EXPECT_TRUE(io.count <= 0 || kernel_says_readable(end.fd)) << io.count << " at " << received_;
   }
 
@@ -649,7 +649,7 @@ TEST_F(RawHostileTest, WithoutTheBitItIsStream) {
 TEST_F(RawHostileTest, EveryCallThatLooksDealsWithIt) {
   const std::function<void(End&)> looks[] = {
       [](End& e) { EXPECT_FALSE(e.s->is_recv_ready(e.fd)); },
-      [](End& e) { EXPECT_EQ(e.s->readable(e.fd).count, 0); },
+      [](End& e) { EXPECT_EQ(e.s->readable(e.fd, false).count, 0); },
       [](End& e) {
         uint8_t b;
         EXPECT_EQ(e.recv(&b, 1, MSG_PEEK | MSG_DONTWAIT).error, EAGAIN);

@@ -33,7 +33,7 @@ class UserStream final : public Stream {
   Io recv(int fd, std::span<const iovec> to, int flags) override {
     return count_error(c_.r.received, recv_now(c_, fd, to, flags));
   }
-  Io readable(int fd) override { return engine::readable(c_, fd); }
+  Io readable(int fd, bool may_lag) override { return engine::readable(c_, fd, may_lag); }
   bool is_recv_ready(int fd) override { return engine::is_recv_ready(c_, fd); }
   bool is_send_ready(int fd) override { return engine::is_send_ready(c_, fd); }
   Io shutdown(int fd, int how) override { return engine::shutdown(c_, fd, how); }

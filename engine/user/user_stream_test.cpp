@@ -131,7 +131,7 @@ TEST_P(UserStreamTest, KernelTellsTheTruthUnderRandomSizes) {
         if (io.is_ok()) sent.insert(sent.end(), m.begin(), m.begin() + io.count);
       } else {
         const size_t room = size(17);
-        const auto deliverable = static_cast<size_t>(b.s->readable(b.fd).count);
+        const auto deliverable = static_cast<size_t>(b.s->readable(b.fd, false).count);
         Buffer m(room, 0xa5);
         const Io io = b.recv(m.data(), room, MSG_DONTWAIT);
         if (io.is_ok()) {
@@ -142,7 +142,7 @@ TEST_P(UserStreamTest, KernelTellsTheTruthUnderRandomSizes) {
         ASSERT_GE(io.is_ok() ? static_cast<size_t>(io.count) : 0, std::min(room, deliverable))
             << "I3: seed " << seed << " step " << step;
       }
-      const bool has_payload = b.s->readable(b.fd).count > 0;
+      const bool has_payload = b.s->readable(b.fd, false).count > 0;
       const bool is_readable = kernel_says_readable(b.fd);
       ASSERT_TRUE(is_readable || !has_payload) << "I1: seed " << seed << " step " << step;
       if (is_readable && sent.size() == got.size()) {
@@ -171,13 +171,13 @@ TEST_P(UserStreamTest, PeekLooksAndLeaves) {
     ASSERT_EQ(a.send(more).count, 10);
     Buffer all = m;
     all.insert(all.end(), more.begin(), more.end());
-    EXPECT_EQ(b.s->readable(b.fd).count, static_cast<ssize_t>(n + 10));
+    EXPECT_EQ(b.s->readable(b.fd, false).count, static_cast<ssize_t>(n + 10));
     EXPECT_EQ(b.recv(1, MSG_PEEK), Buffer{m[0]});
     EXPECT_EQ(b.recv(200'000, MSG_PEEK), all);
     EXPECT_EQ(b.recv(1), Buffer{all[0]});
     all.erase(all.begin());
     EXPECT_EQ(b.recv(200'000, MSG_PEEK), all);
-    EXPECT_EQ(b.s->readable(b.fd).count, static_cast<ssize_t>(all.size()));
+    EXPECT_EQ(b.s->readable(b.fd, false).count, static_cast<ssize_t>(all.size()));
     EXPECT_TRUE(kernel_says_readable(b.fd));
     EXPECT_EQ(b.recv(200'000), all);
     EXPECT_FALSE(kernel_says_readable(b.fd));
@@ -480,7 +480,7 @@ TEST_F(RawPeer, EveryTwoPieceSegmentationOfAChunk) {
       uint8_t x[200];
       ASSERT_EQ(b.recv(x, sizeof x, MSG_DONTWAIT).error, EAGAIN) << n << " cut " << cut;
       ASSERT_FALSE(kernel_says_readable(b.fd)) << "I2: " << n << " cut " << cut;
-      ASSERT_EQ(b.s->readable(b.fd).count, 0);
+      ASSERT_EQ(b.s->readable(b.fd, false).count, 0);
       put(Buffer(f.begin() + static_cast<ptrdiff_t>(cut), f.end()));
       if (n == 0) continue;
       ASSERT_TRUE(kernel_says_readable(b.fd));
