@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 
@@ -17,9 +18,13 @@
 #include "shim/stdio_files.h"
 #include "shim/stream_call.h"
 #include "shim/tcp_counts.h"
+#include "shim/threads.h"
 
 #ifndef CLOSE_RANGE_CLOEXEC
 #define CLOSE_RANGE_CLOEXEC (1U << 2)
+#endif
+#ifndef CLOSE_RANGE_UNSHARE
+#define CLOSE_RANGE_UNSHARE (1U << 1)
 #endif
 
 namespace ddpsock::shim {
@@ -28,8 +33,8 @@ namespace {
 void duplicated(int from, int to) {
   if (to < 0 || from == to) return;
   const int saved_errno = errno;
-  // A child's numbers say nothing of its parent's sockets and sets.
-  if (is_any_ours() && is_vfork_child()) {
+  // Numbers of a table of its own say nothing of sockets and sets.
+  if (is_any_ours() && has_other_descriptors()) {
     errno = saved_errno;
     return;
   }
@@ -37,7 +42,7 @@ void duplicated(int from, int to) {
   set_hint(to, hint.origin, hint.reason);
   drop_stale_fd(to);
   WatchedSet::share(from);
-  WatchedSet::share(to);
+  WatchedSet::forget(to);
   // Then its duplicates must share a Socket from now on.
   if (!is_ours(from) && may_be_chosen_later(from)) enter_fd(from);
   // There it would not be known.
@@ -49,10 +54,22 @@ void duplicated(int from, int to) {
   errno = saved_errno;
 }
 
+// A limit that was lowered leaves what is open beyond it.
+bool is_below_limit(int fd) {
+  rlimit files;
+  return getrlimit(RLIMIT_NOFILE, &files) != 0 || static_cast<rlim_t>(fd) < files.rlim_cur;
+}
+
 // `target` is about to be replaced: the stream's last words come before the kernel's close. Nothing
 // is given up if the call is bound to fail.
 void make_room(int from, int target) {
-  if (from != target && is_ours(target) && real.fcntl(from, F_GETFD) >= 0) drop_fd(target);
+  if (from != target && is_ours(target) && is_below_limit(target) && real.fcntl(from, F_GETFD) >= 0)
+    drop_fd(target);
+}
+
+// Kernels before 5.9 have no such call, and filters refuse it whole.
+bool can_close_ranges() {
+  return real.close_range(~0u, ~0u, 0) == 0;
 }
 
 void note_nonblocking(int fd, bool is_nonblocking) {
@@ -86,8 +103,17 @@ int chosen_close(int fd) {
 }
 
 int own_close_range(unsigned first, unsigned last, int flags) {
-  if (!is_any_ours() || (static_cast<unsigned>(flags) & CLOSE_RANGE_CLOEXEC) != 0 || first > last)
+  const auto wanted = static_cast<unsigned>(flags);
+  if (!is_any_ours() || first > last ||
+      (wanted & ~(CLOSE_RANGE_CLOEXEC | CLOSE_RANGE_UNSHARE)) != 0 || !can_close_ranges())
     return real.close_range(first, last, flags);
+  if ((wanted & CLOSE_RANGE_UNSHARE) != 0) {
+    const OtherThreads others = other_threads();
+    if (others == OtherThreads::kPrograms) note_own_descriptors();
+    // The program does not know of that one, which would keep all open.
+    if (others == OtherThreads::kLibrarys) flags &= ~static_cast<int>(CLOSE_RANGE_UNSHARE);
+  }
+  if ((wanted & CLOSE_RANGE_CLOEXEC) != 0) return real.close_range(first, last, flags);
   drop_fd_range(first, last);
   // What carries the streams through exec is not the program's to close.
   const int kept_fd = engine::user_stream_engine().handover_fd();

@@ -226,7 +226,8 @@ int wait_on(int set, epoll_event* events, int room, const PollDeadline& deadline
       return wait(into, space, d);
     });
   };
-  WatchedSet* watched = room > 0 ? WatchedSet::find(set) : nullptr;
+  WatchedSet* watched =
+      room > 0 && is_sound(events, sizeof *events) ? WatchedSet::find(set) : nullptr;
   if (watched == nullptr) WatchedSet::tell_kernel();
   if (watched == nullptr) return corrected(events, room, deadline);
   return watched->is_for_kernel(room)
@@ -313,7 +314,8 @@ int own_epoll_pwait(int set, epoll_event* events, int room, int timeout_ms, cons
 
 int own_epoll_pwait2(int set, epoll_event* events, int room, const timespec* timeout,
                      const sigset_t* mask) {
-  if (!is_any_ours() || !has_room(events, room)) [[likely]]
+  const bool is_time_sound = timeout == nullptr || is_sound(timeout, sizeof *timeout);
+  if (!is_any_ours() || !is_time_sound || !has_room(events, room)) [[likely]]
     return real.epoll_pwait2(set, events, room, timeout, mask);
   return wait_on(set, events, room, PollDeadline::after(timeout, mask),
                  [=](epoll_event* at, int space, const PollDeadline& deadline) {

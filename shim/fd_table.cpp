@@ -10,6 +10,7 @@
 #include "message/handle.h"
 #include "shim/epoll_watch.h"
 #include "shim/memory_watch.h"
+#include "shim/threads.h"
 
 namespace ddpsock::shim {
 
@@ -26,6 +27,10 @@ constinit std::atomic<pid_t> owner_pid{0};
 constinit std::atomic<uint32_t> owner_generation{0};
 // No slot from here on was ever used: bounds close_range(3, ~0).
 constinit std::atomic<unsigned> slots_end{0};
+
+// The process in which this thread has descriptors of its own. A child that it forks has them
+// alone.
+constinit thread_local uint32_t own_descriptors_of = 0;
 
 void note_process() {
   owner_pid.store(getpid(), std::memory_order_relaxed);
@@ -129,6 +134,18 @@ bool is_vfork_child() {
   return owner_pid.load(std::memory_order_relaxed) != getpid();
 }
 
+void note_own_descriptors() {
+  own_descriptors_of = base::process_generation();
+}
+
+// Once the others have ended there is no other table.
+bool has_other_descriptors() {
+  if (own_descriptors_of == base::process_generation() &&
+      other_threads() != OtherThreads::kPrograms)
+    own_descriptors_of = 0;
+  return own_descriptors_of == base::process_generation() || is_vfork_child();
+}
+
 SocketUse::SocketUse(int fd) : Unfinished(abandon) {
   begin();
   for (;;) {
@@ -166,7 +183,7 @@ void SocketUse::end() {
 Socket* enter_fd(int fd) {
   if (static_cast<unsigned>(fd) >= kMaxFds) return nullptr;
   FdSlot* table = map_table();
-  if (table == nullptr || is_vfork_child()) return nullptr;
+  if (table == nullptr || has_other_descriptors()) return nullptr;
   Socket* socket = take_socket();
   if (socket == nullptr) return nullptr;
   raise_slots_end(static_cast<unsigned>(fd));
@@ -175,7 +192,8 @@ Socket* enter_fd(int fd) {
 }
 
 void share_fd(int from, int to) {
-  if (from == to || static_cast<unsigned>(to) >= kMaxFds || !is_any_ours() || is_vfork_child())
+  if (from == to || static_cast<unsigned>(to) >= kMaxFds || !is_any_ours() ||
+      has_other_descriptors())
     return;
   const SocketUse use(from);
   if (!use || !use->references.try_add_fd()) return;
@@ -184,24 +202,24 @@ void share_fd(int from, int to) {
 }
 
 void drop_fd(int fd) {
-  if (!is_ours(fd) || is_vfork_child()) return;
+  if (!is_ours(fd) || has_other_descriptors()) return;
   replace(fd_table.load(std::memory_order_acquire), fd, nullptr, Owner::kSame);
 }
 
 void forget_stale_fd(int fd) {
-  if (!is_ours(fd) || is_vfork_child()) return;
+  if (!is_ours(fd) || has_other_descriptors()) return;
   replace(fd_table.load(std::memory_order_acquire), fd, nullptr, Owner::kAnother);
 }
 
 void forget_stale_fd(int fd, const Socket& socket) {
-  if (socket_at(fd) != &socket || is_vfork_child()) return;
+  if (socket_at(fd) != &socket || has_other_descriptors()) return;
   auto* entered = const_cast<Socket*>(&socket);
   FdSlot& slot = fd_table.load(std::memory_order_acquire)[fd];
   if (slot.compare_exchange_strong(entered, nullptr)) give_up(*entered, fd, Owner::kAnother);
 }
 
 void drop_fd_range(unsigned first, unsigned last) {
-  if (!is_any_ours() || is_vfork_child()) return;
+  if (!is_any_ours() || has_other_descriptors()) return;
   const unsigned end = slots_end.load(std::memory_order_acquire);
   for (unsigned fd = first; fd < end && fd <= last; ++fd) drop_fd(static_cast<int>(fd));
 }

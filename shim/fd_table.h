@@ -3,8 +3,9 @@
 // load while there are none, a bounds check and a second load afterwards. No locks; every function
 // may run in a signal handler.
 //
-// In a vfork child, which runs in its parent's memory with descriptors of its own, the functions
-// that change the table do nothing: what the child closes stays open in the parent.
+// In a vfork child, which runs in its parent's memory with descriptors of its own, and in a thread
+// that has its own, the functions that change the table do nothing: what they close stays open in
+// the parent, or in the other threads.
 #ifndef DDPSOCK_SHIM_FD_TABLE_H_
 #define DDPSOCK_SHIM_FD_TABLE_H_
 
@@ -67,9 +68,17 @@ class SocketUse : private base::Unfinished {
 // Asked while is_any_ours(): does this process run in the memory of the one that it came from?
 bool is_vfork_child();
 
+// The calling thread has descriptors of its own from now on, a copy that it closes some of: its
+// numbers are not those of the table any more.
+void note_own_descriptors();
+
+// Asked while is_any_ours(): does the caller have other descriptors than the table is about? A
+// thread with its own, or a vfork child.
+bool has_other_descriptors();
+
 // Enters `fd`, with a new Socket; what was there before is dropped. nullptr: out of memory, beyond
-// kMaxFds, or a vfork child. The first call maps the table (address space only). The caller holds
-// the descriptor open; wrap the result in a SocketUse before it may be closed.
+// kMaxFds, or has_other_descriptors(). The first call maps the table (address space only). The
+// caller holds the descriptor open; wrap the result in a SocketUse before it may be closed.
 Socket* enter_fd(int fd);
 
 // `to` is a duplicate of `from` now.

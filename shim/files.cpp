@@ -12,6 +12,7 @@
 
 #include "shim/calls.h"
 #include "shim/leaving.h"
+#include "shim/libc_edge.h"
 #include "shim/program_memory.h"
 #include "shim/real.h"
 #include "shim/stream_call.h"
@@ -115,10 +116,7 @@ ssize_t own_splice(int in, off_t* in_offset, int fd, off_t* out_offset, size_t s
   const auto is_kept = [](int end) {
     return is_ours(end) && is_stream(end) && !leave_ddp_mode(end, "splice");
   };
-  if (is_kept(in) || is_kept(fd)) {
-    errno = EINVAL;
-    return -1;
-  }
+  if (is_kept(in) || is_kept(fd)) return fail(EINVAL);
   return real.splice(in, in_offset, fd, out_offset, size, flags);
 }
 

@@ -112,14 +112,23 @@ void WatchedSet::note_created(int set) {
   if (!has_handlers.exchange(true)) pthread_atfork(before_fork, nullptr, in_child);
   forget_set(set);  // before what was put off is told: not to the new one
   notice_fork();
-  if (static_cast<unsigned>(set) < kMostNumbers)
-    own_[static_cast<unsigned>(set) / 64].fetch_or(uint64_t{1} << (set % 64),
-                                                   std::memory_order_relaxed);
+  if (static_cast<unsigned>(set) < kMostNumbers) set_own(set, true);
+}
+
+void WatchedSet::set_own(int set, bool is_own) {
+  std::atomic<uint64_t>& numbers = own_[static_cast<unsigned>(set) / 64];
+  const uint64_t number = uint64_t{1} << (set % 64);
+  is_own ? numbers.fetch_or(number, std::memory_order_relaxed)
+         : numbers.fetch_and(~number, std::memory_order_relaxed);
+}
+
+void WatchedSet::forget_own(int set) {
+  set_own(set, false);
+  forget_set(set);
 }
 
 void WatchedSet::share_own(int set) {
-  own_[static_cast<unsigned>(set) / 64].fetch_and(~(uint64_t{1} << (set % 64)),
-                                                  std::memory_order_relaxed);
+  set_own(set, false);
   WatchedSet* s = find(set);
   if (s == nullptr) return;
   s->each([s](Watch& w, int fd) { s->hand_over(w, fd); });

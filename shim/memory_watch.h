@@ -44,6 +44,12 @@ class WatchedSet {
     if (is_own(set)) share_own(set);
   }
 
+  // A call has just returned `set` as another descriptor than it was. What was put off of the one
+  // that had the number before went with it.
+  static void forget(int set) {
+    if (is_own(set)) forget_own(set);
+  }
+
   // An epoll_ctl that the kernel need not hear of before it is asked the next time: programs change
   // what they wait for twice a message. True: it is done. Only for the one thread that waits here.
   static bool defer(int set, int operation, int fd, const epoll_event* event);
@@ -135,7 +141,9 @@ class WatchedSet {
                 (static_cast<unsigned>(set) % 64) &
             1) != 0;
   }
+  static void set_own(int set, bool is_own);
   static void share_own(int set);
+  static void forget_own(int set);
   static void forget_set(int set);
   static void before_fork();
   static void in_child();

@@ -129,9 +129,13 @@ int refuse() {
 }
 
 // Listeners that are only looked at will arrive once more; but numbers are taken.
-void received(ssize_t result, const msghdr& message, int flags) {
-  if (result < 0 || message.msg_controllen == 0) return;
-  if (is_any_ours()) visit_passed_fds(message, drop_stale_fd);
+void received(const msghdr& message, int flags) {
+  if (message.msg_controllen == 0) return;
+  if (is_any_ours())
+    visit_passed_fds(message, [](int fd) {
+      drop_stale_fd(fd);
+      WatchedSet::forget(fd);
+    });
   if ((flags & MSG_PEEK) == 0) enter_received_listeners(message);
 }
 
@@ -242,17 +246,15 @@ int chosen_sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
 
 ssize_t own_recvmsg(int fd, msghdr* message, int flags) {
   if (is_ours(fd)) return chosen_recvmsg(fd, message, flags);
-  if (!is_sound(message, sizeof *message) || message->msg_controllen == 0)
-    return real.recvmsg(fd, message, flags);
   const ssize_t result = real.recvmsg(fd, message, flags);
-  received(result, *message, flags);
+  if (result >= 0) received(*message, flags);
   return result;
 }
 
 int own_recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
   if (is_ours(fd)) return chosen_recvmmsg(fd, messages, count, flags, timeout);
   const int result = real.recvmmsg(fd, messages, count, flags, timeout);
-  for (int i = 0; i < result; ++i) received(0, messages[i].msg_hdr, flags);
+  for (int i = 0; i < result; ++i) received(messages[i].msg_hdr, flags);
   return result;
 }
 

@@ -52,13 +52,20 @@ engine::Io receive_unsound(engine::Stream& stream, int fd, std::span<const iovec
   return io.is_ok() && io.count > 0 ? engine::Io::fail(EFAULT) : io;
 }
 
-bool is_readable(const sockaddr* address, socklen_t length) {
+bool is_readable(const void* first, size_t size) {
   constexpr uintptr_t kSmallestPage = 4096;
-  if (length < sizeof(sa_family_t) || length > sizeof(sockaddr_storage)) return false;
-  const auto first = reinterpret_cast<uintptr_t>(address), last = first + length - 1;
-  if (may_filter_hurt()) return is_sound(address, length);  // which may forbid to ask
-  return last > first && is_readable_at(first) &&
-         (first / kSmallestPage == last / kSmallestPage || is_readable_at(last));
+  if (size == 0) return true;
+  if (may_filter_hurt()) return is_sound(first, size);  // which may forbid to ask
+  const auto begin = reinterpret_cast<uintptr_t>(first), last = begin + size - 1;
+  if (last < begin || !is_readable_at(begin)) return false;
+  for (uintptr_t page = begin / kSmallestPage + 1; page <= last / kSmallestPage; ++page)
+    if (!is_readable_at(page * kSmallestPage)) return false;
+  return true;
+}
+
+bool is_readable(const sockaddr* address, socklen_t length) {
+  return length >= sizeof(sa_family_t) && length <= sizeof(sockaddr_storage) &&
+         is_readable(static_cast<const void*>(address), length);
 }
 
 }  // namespace ddpsock::shim

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Pointers of the program's that lead nowhere: the kernel says EFAULT, where this library would
 // crash. What costs no system call is looked at in each call: nothing at all, and addresses that no
-// program has. Memory that is not mapped is a crash still, but where an address is connected to.
+// program has. Memory that is not mapped is a crash still, but where the kernel is asked.
 #ifndef DDPSOCK_SHIM_PROGRAM_MEMORY_H_
 #define DDPSOCK_SHIM_PROGRAM_MEMORY_H_
 
@@ -68,7 +68,8 @@ inline engine::Io send_from(engine::Stream& stream, int fd, std::span<const iove
   return is_sound(from) ? stream.send(fd, from, flags) : engine::Io::fail(EFAULT);
 }
 
-// Asks the kernel.
+// Asks the kernel, once a page.
+bool is_readable(const void* first, size_t size);
 bool is_readable(const sockaddr* address, socklen_t length);
 
 }  // namespace ddpsock::shim

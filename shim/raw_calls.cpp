@@ -23,6 +23,8 @@
 #include "shim/fd_table.h"
 #include "shim/libc_edge.h"
 #include "shim/listeners.h"
+#include "shim/memory_watch.h"
+#include "shim/program_memory.h"
 #include "shim/readiness.h"
 #include "shim/rings.h"
 #include "shim/seccomp.h"
@@ -197,8 +199,16 @@ long leaving_rest(timespec* timeout, Wait wait) {
   return result;
 }
 
+// Is what a call names by a pointer there to be read? Unlike libc's functions the kernel reads the
+// times itself, and says EFAULT.
+template <typename T>
+bool is_there(const T* p) {
+  return p == nullptr || is_readable(p, sizeof(T));
+}
+
 long ppoll_of(const RawCall& r) {
   if (r.d != 0 && r.e != kKernelSigsetSize) return r.instruction();
+  if (!is_there(pointer<const timespec>(r.c))) return r.instruction();
   auto* const timeout = pointer<timespec>(r.c);
   return leaving_rest(timeout, [&] {
     return own_ppoll(pointer<pollfd>(r.a), static_cast<nfds_t>(r.b), timeout,
@@ -212,6 +222,7 @@ long pselect_of(const RawCall& r) {
     long size;
   };
   const auto* const packed = pointer<const Mask>(r.f);
+  if (!is_there(packed) || !is_there(pointer<const timespec>(r.e))) return r.instruction();
   const sigset_t* const mask = packed != nullptr ? packed->mask : nullptr;
   if (mask != nullptr && packed->size != kKernelSigsetSize) return r.instruction();
   auto* const timeout = pointer<timespec>(r.e);
@@ -227,6 +238,7 @@ long epoll_pwait_of(const RawCall& r) {
   if (r.number == SYS_epoll_pwait)
     return own_epoll_pwait(number_of(r.a), events, number_of(r.c), number_of(r.d),
                            pointer<sigset_t>(r.e));
+  if (!is_there(pointer<const timespec>(r.d))) return r.instruction();
   return own_epoll_pwait2(number_of(r.a), events, number_of(r.c), pointer<timespec>(r.d),
                           pointer<sigset_t>(r.e));
 }
@@ -238,6 +250,7 @@ long poller(const RawCall& r) {
     case SYS_ppoll:
       return ppoll_of(r);
     case SYS_select:
+      if (!is_there(pointer<const timeval>(r.e))) break;
       return own_select(number_of(r.a), pointer<fd_set>(r.b), pointer<fd_set>(r.c),
                         pointer<fd_set>(r.d), pointer<timeval>(r.e));
     case SYS_pselect6:
@@ -360,6 +373,7 @@ long create(const RawCall& r) {
     for (int i = 0; i < 2; ++i) drop_stale_fd(pointer<int>(r.a)[i]);
   } else {
     drop_stale_fd(number_of(result));
+    WatchedSet::forget(number_of(result));
   }
   return result;
 }

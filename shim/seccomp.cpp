@@ -20,6 +20,7 @@
 #include "shim/leaving.h"
 #include "shim/our_calls.h"
 #include "shim/policy.h"
+#include "shim/program_memory.h"
 #include "shim/real.h"
 
 namespace ddpsock::shim {
@@ -185,11 +186,17 @@ static void give_up_listeners() {
   }
 }
 
+// What the kernel cannot read it refuses.
+static bool is_whole(const sock_fprog* program) {
+  return is_readable(program, sizeof(*program)) && program->len <= BPF_MAXINSNS &&
+         is_readable(program->filter, program->len * sizeof(sock_filter));
+}
+
 void before_seccomp(unsigned long mode, const void* program) {
   if (!is_any_ours() && !is_policy_active()) return;
-  const bool hurts =
-      mode == SECCOMP_MODE_STRICT || (mode == SECCOMP_MODE_FILTER && program != nullptr &&
-                                      would_hurt(*static_cast<const sock_fprog*>(program)));
+  const auto* const filter = static_cast<const sock_fprog*>(program);
+  const bool hurts = mode == SECCOMP_MODE_STRICT ||
+                     (mode == SECCOMP_MODE_FILTER && is_whole(filter) && would_hurt(*filter));
   if (!hurts) return;
   leave_ddp_mode_everywhere("a seccomp filter forbids system calls of DDPMODE");
   give_way_to_filter();

@@ -2,17 +2,23 @@
 // Several descriptors of one socket, and one number for several sockets in turn.
 #include <fcntl.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 #include "calls.h"
 #include "tcp.h"
 
 namespace ddpsock::shim_tests {
 namespace {
+
+#ifndef CLOSE_RANGE_UNSHARE
+#define CLOSE_RANGE_UNSHARE (1U << 1)
+#endif
 
 constexpr int kHigh = 200;
 
@@ -197,6 +203,53 @@ TEST_F(Dup, OfABadNumberLeavesTheTargetAlone) {
   EXPECT_EQ(fcntl(client_, F_DUPFD, -1), -1);
   EXPECT_EQ(errno, EINVAL);
   expect_alive(client_, server_);
+}
+
+TEST_F(Dup, OntoANumberBeyondALoweredLimitLeavesItAlone) {
+  const Fd high(fcntl(server_, F_DUPFD, kHigh));
+  pair_.server.close();
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit lowered{kHigh / 2, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &lowered), 0);
+  EXPECT_EQ(dup2(STDERR_FILENO, high.get()), -1);
+  EXPECT_EQ(errno, EBADF);
+  EXPECT_EQ(dup3(STDERR_FILENO, high.get(), O_CLOEXEC), -1);
+  EXPECT_EQ(errno, EBADF);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  expect_alive(client_, high.get());
+}
+
+TEST_F(Dup, ACloseRangeThatIsRefusedClosesNothing) {
+  constexpr unsigned kUnknown = 1 << 5;
+  const auto number = static_cast<unsigned>(client_);
+  EXPECT_EQ(close_range(number, number, kUnknown), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(close_range(number, number, kUnknown | CLOSE_RANGE_UNSHARE), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(close_range(number + 1, number, 0), -1);
+  EXPECT_EQ(errno, EINVAL);
+  expect_alive(client_, server_);
+}
+
+// The others go on, whatever it does with the numbers.
+TEST_F(Dup, AThreadThatClosesCopiesOfItsOwn) {
+  expect_alive(client_, server_);
+  std::thread([this] {
+    const auto number = static_cast<unsigned>(client_);
+    EXPECT_EQ(close_range(number, number, CLOSE_RANGE_UNSHARE), 0);
+    EXPECT_EQ(dup2(STDERR_FILENO, client_), client_);
+    EXPECT_EQ(close_range(number, number, 0), 0);
+    EXPECT_EQ(dup2(STDERR_FILENO, client_), client_);
+    EXPECT_EQ(close(client_), 0);
+  }).join();
+  expect_alive(client_, server_);
+}
+
+TEST_F(Dup, AProcessThatClosesCopiesOfItsOwn) {
+  const auto number = static_cast<unsigned>(client_);
+  EXPECT_EQ(close_range(number, number, CLOSE_RANGE_UNSHARE), 0);
+  expect_end_of_stream(server_);
 }
 
 TEST_F(Dup, ANumberIsReusedForOtherThings) {

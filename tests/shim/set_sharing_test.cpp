@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // An epoll set that more than one looks at: nested in another, polled, duplicated, passed on,
 // shared with a forked process. Whoever asks hears what whoever changed it last has asked for.
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -11,6 +12,7 @@
 
 #include <cerrno>
 #include <utility>
+#include <vector>
 
 #include "kernel.h"
 #include "passing.h"
@@ -105,6 +107,53 @@ Fd passed_on(int fd) {
   const UnixPair channel;
   EXPECT_EQ(pass(channel.near.get(), {fd}), 1);
   return std::move(receive_passed(channel.far.get()).at(0));
+}
+
+// What was put off of a set that was closed is no longer anybody's wish.
+class SetsNumber : public SetSharing {
+ protected:
+  // The first set knows the server by one mark and the second by another; then its number is free.
+  void close_the_first_behind_a_change() {
+    epoll_event event{.events = EPOLLIN, .data = {.u64 = kFirst}};
+    ASSERT_EQ(epoll_ctl(set_.get(), EPOLL_CTL_ADD, server_, &event), 0);
+    event.data.u64 = kSecond;
+    ASSERT_EQ(epoll_ctl(second_.get(), EPOLL_CTL_ADD, server_, &event), 0);
+    be_busy();
+    event = {.events = EPOLLIN | EPOLLOUT, .data = {.u64 = kFirst}};
+    ASSERT_EQ(epoll_ctl(set_.get(), EPOLL_CTL_MOD, server_, &event), 0);
+    number_ = set_.get();
+    set_.close();
+  }
+  void expect_second(int set) {
+    send_all(pair_.client.get(), "x");
+    epoll_event event{};
+    ASSERT_EQ(epoll_wait(set, &event, 1, kSoon), 1);
+    const uint64_t data = event.data.u64;  // of a packed structure
+    EXPECT_EQ(data, kSecond);
+    const uint32_t events = event.events;
+    EXPECT_EQ(events, uint32_t{EPOLLIN});
+  }
+
+  static constexpr uint64_t kFirst = 1111, kSecond = 2222;
+  Fd second_{epoll_create1(EPOLL_CLOEXEC)};
+  int number_ = -1;
+};
+
+TEST_F(SetsNumber, TakenByADuplicateOfAnother) {
+  close_the_first_behind_a_change();
+  const Fd copy(fcntl(second_.get(), F_DUPFD_CLOEXEC, number_));
+  ASSERT_EQ(copy.get(), number_);
+  expect_second(second_.get());
+}
+
+TEST_F(SetsNumber, TakenByOneThatIsPassed) {
+  const UnixPair channel;
+  ASSERT_EQ(pass(channel.near.get(), {second_.get()}), 1);
+  close_the_first_behind_a_change();
+  const std::vector<Fd> received = receive_passed(channel.far.get());
+  ASSERT_EQ(received.size(), 1u);
+  ASSERT_EQ(received[0].get(), number_);
+  expect_second(second_.get());
 }
 
 TEST_F(SetSharing, ASetThatIsPassedOnIsAsItWasLeft) {
