@@ -2,6 +2,9 @@
 #ifndef DDPSOCK_BASE_FD_H_
 #define DDPSOCK_BASE_FD_H_
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "base/sys.h"
@@ -31,6 +34,14 @@ class UniqueFd {
  private:
   int fd_ = -1;
 };
+
+// Where descriptors of our own go: programs get the lowest numbers and try round ones; not so high
+// that the kernel must grow the table of descriptors much.
+inline int high_number() {
+  rlimit files;
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return 0;
+  return static_cast<int>(std::min<rlim_t>(files.rlim_cur, 4096) * 3 / 4);
+}
 
 }  // namespace ddpsock::base
 

@@ -123,6 +123,7 @@ struct Glance {
 // SIGPIPE is raised as by TCP unless MSG_NOSIGNAL is given. A call returning Io::fail(EPROTOTYPE)
 // with state kPlain means: nothing was consumed or sent; repeat the call on the plain socket.
 // EBADF: the number was closed, or became another's while the call slept, and was left alone.
+// A call that slept while its number was closed behind outlive() goes on with the connection.
 class Stream {
  public:
   // Sends up to the whole of `from`. Flags: MSG_DONTWAIT, MSG_NOSIGNAL, MSG_MORE; others
@@ -183,6 +184,11 @@ class Stream {
   }
   // The next is_behind() asks in any case.
   void forget_comparison() { compared_at_.store(kMustCompare, std::memory_order_relaxed); }
+
+  // The last descriptor of this process is about to be closed, while calls are at work: those that
+  // sleep go on with a duplicate, as the kernel's go on with the socket. release() closes it; until
+  // then the peer sees no end, as with TCP.
+  virtual void outlive(int /*fd*/) {}
 
   // A call that does not sleep is done with its descriptor much sooner.
   static constexpr Duration kMostCallTime = Duration::from_ms(100);

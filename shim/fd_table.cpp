@@ -105,6 +105,16 @@ void give_up(Socket& old, int fd, Owner owner) {
   if (left.is_none()) retire_socket(old, socket);
 }
 
+// Before the table denies the number to calls that sleep on it.
+void outlive(int fd) {
+  const Socket* socket = socket_at(fd);
+  if (socket == nullptr || !socket->references.are_calls_on_last_fd()) return;
+  const SocketUse use(fd);
+  if (!use || use.phase() != Phase::kStream) return;
+  if (engine::Stream* stream = use->stream.load(std::memory_order_acquire); stream != nullptr)
+    stream->outlive(fd);
+}
+
 // Takes what is in the slot of `fd` out, or replaces it.
 void replace(FdSlot* table, int fd, Socket* next, Owner owner) {
   Socket* old = table[fd].exchange(next, std::memory_order_seq_cst);
@@ -203,6 +213,7 @@ void share_fd(int from, int to) {
 
 void drop_fd(int fd) {
   if (!is_ours(fd) || has_other_descriptors()) return;
+  outlive(fd);
   replace(fd_table.load(std::memory_order_acquire), fd, nullptr, Owner::kSame);
 }
 

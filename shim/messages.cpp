@@ -169,10 +169,11 @@ ssize_t chosen_sendmsg(int fd, const msghdr* message, int flags) {
 
 // Like the kernel, holds the socket for all messages: who has its number after one that slept gets
 // nothing of the rest. An error is reported only if it is the first message's. Nothing: the call is
-// libc's. move(use, stream, message) -> Io; is_last(message) once it has been moved.
-template <typename Move, typename IsLast>
+// libc's. move(use, stream, message) -> Io; is_last(message) once it has been moved;
+// move_plain(messages) -> int where the connection has returned to plain TCP behind some.
+template <typename Move, typename IsLast, typename MovePlain>
 std::optional<int> move_each(int fd, int flags, std::span<mmsghdr> messages, Move move,
-                             IsLast is_last) {
+                             IsLast is_last, MovePlain move_plain) {
   SocketUse use(fd);
   if (!use) return std::nullopt;
   int done = 0;
@@ -181,7 +182,11 @@ std::optional<int> move_each(int fd, int flags, std::span<mmsghdr> messages, Mov
     const auto moved = serve_stream(
         use, fd, flags, [&](engine::Stream& stream) { return move(use, stream, m.msg_hdr); });
     if (!moved && done == 0) return std::nullopt;
-    if (!moved || *moved < 0) return done > 0 ? done : -1;
+    if (!moved) {
+      const base::KeepErrno keep;
+      return done + std::max(move_plain(messages.subspan(static_cast<size_t>(done))), 0);
+    }
+    if (*moved < 0) return done > 0 ? done : -1;
     m.msg_len = static_cast<unsigned>(*moved);
     ++done;
     if (is_last(m)) break;
@@ -218,6 +223,9 @@ int chosen_recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timesp
       [&](const mmsghdr&) {
         if ((flags & MSG_WAITFORONE) != 0) wanted |= MSG_DONTWAIT;
         return deadline != kNever && base::now() >= deadline;
+      },
+      [&](std::span<mmsghdr> rest) {
+        return real.recvmmsg(fd, rest.data(), static_cast<unsigned>(rest.size()), wanted, timeout);
       });
   return done ? *done : on_libc();
 }
@@ -238,7 +246,10 @@ int chosen_sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
         return send_message(stream, fd, message, flags);
       },
       // What followed a message that was sent in part would leave a hole.
-      [](const mmsghdr& m) { return m.msg_len < size_of(m.msg_hdr); });
+      [](const mmsghdr& m) { return m.msg_len < size_of(m.msg_hdr); },
+      [=](std::span<mmsghdr> rest) {
+        return real.sendmmsg(fd, rest.data(), static_cast<unsigned>(rest.size()), flags);
+      });
   return done ? *done : on_libc();
 }
 

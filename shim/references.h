@@ -57,6 +57,12 @@ class References {
     return calls_of(in_this_process(word_.fetch_add(0, std::memory_order_seq_cst))) == 1;
   }
 
+  // Would the next drop_fd() leave calls, and no descriptor?
+  bool are_calls_on_last_fd() const {
+    const uint64_t word = in_this_process(word_.load(std::memory_order_acquire));
+    return fds_of(word) == 1 && calls_of(word) != 0;
+  }
+
   [[nodiscard]] bool try_add_fd() { return try_add(kOneFd, base::process_generation()); }
   Left drop_fd() {
     uint64_t word = word_.load(std::memory_order_acquire);

@@ -81,6 +81,8 @@ std::optional<ssize_t> serve_stream(SocketUse& use, int fd, int flags, OnStream 
     const engine::Io io = on_stream(*stream);
     if (io.is_ok() || !is_for_libc(io, use, fd)) [[likely]]
       return to_libc(io);
+    // The call slept, and its number was closed.
+    if (io.error == EPROTOTYPE && socket_at(fd) != &*use) return to_libc(engine::Io::fail(EBADF));
   }
   return std::nullopt;
 }

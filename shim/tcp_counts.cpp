@@ -32,7 +32,8 @@ int queued(int fd, unsigned long request, const engine::Stream& stream) {
 // Until the first bytes have decided, all is the plain socket's (doc/design.md, I8).
 bool is_decided(const engine::StreamStatus& status) {
   using State = engine::StreamState;
-  const bool is_known = status.role == engine::Role::kInitiator || status.mpa_revision != 0;
+  const bool is_known =
+      status.role == engine::Role::kInitiator || status.mpa_revision != 0 || status.fpdus_sent != 0;
   return status.state == State::kOpen || (status.state == State::kStarting && is_known);
 }
 

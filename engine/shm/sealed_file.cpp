@@ -27,13 +27,8 @@ using Path = std::array<char, 48>;
 #define MADV_POPULATE_WRITE 23  // Linux 5.14
 #endif
 
-// Programs get the lowest numbers and try round ones; not so high that the kernel must grow the
-// table of descriptors much.
 base::UniqueFd move_out_of_the_way(base::UniqueFd fd) {
-  rlimit files;
-  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return fd;
-  const auto high = static_cast<int>(std::min<rlim_t>(files.rlim_cur, 4096) * 3 / 4);
-  const int copy = base::sys.fcntl(fd.get(), F_DUPFD_CLOEXEC, high);
+  const int copy = base::sys.fcntl(fd.get(), F_DUPFD_CLOEXEC, base::high_number());
   return copy >= 0 ? base::UniqueFd(copy) : std::move(fd);
 }
 

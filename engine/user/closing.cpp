@@ -7,6 +7,7 @@
 
 #include <utility>
 
+#include "base/fd.h"
 #include "base/keep_errno.h"
 #include "base/sys.h"
 #include "engine/user/hold.h"
@@ -54,6 +55,7 @@ Io shutdown(Connection& c, int fd, int how) {
     note_end_in_memory(c);
     if (c.r.memory.sending == Way::kMemory) close_for_sending(c);
     if (base::sys.shutdown(fd, how) != 0) return Io::fail(errno);
+    if (how == SHUT_RDWR) close_for_receiving(c);
     c.tx.is_shut = true;
     return Io::ok(0);
   }
@@ -61,6 +63,9 @@ Io shutdown(Connection& c, int fd, int how) {
 }
 
 void release(Connection& c, int fd) {
+  // Whose program has closed the number first.
+  const base::UniqueFd outliving(c.outliving.exchange(-1, std::memory_order_acq_rel));
+  if (fd < 0) fd = outliving.get();
   // What was closed unseen may be another's by now.
   const bool needs_socket = c.tx.tail_block != Arena::kNoBlock || c.segment.load() != nullptr;
   if (needs_socket && fd >= 0 && !is_my_cookie(c, fd)) fd = -1;
@@ -79,12 +84,17 @@ void release(Connection& c, int fd) {
   finish_release(c);
 }
 
+// Of a peer that has sent nothing the start-up frame still comes, whatever this side does.
+static bool do_octets_come(const Connection& c) {
+  return c.is_in_memory() && c.r.memory.receiving != Way::kWire;
+}
+
 // What lies unread and is none of the stream's bytes (the peer's start-up frame, messages of the
 // way back to plain TCP) must not make the kernel reset a connection that the program has read to
 // the end. Whoever asks whether there is anything to receive takes such words first, and answers
 // them; what it says of the rest is of no interest here. REQUIRES: the record is not another's yet.
 void take_unread_words(Connection& c, int fd) {
-  if (c.is_state(StreamState::kFailed) || c.is_in_memory()) return;
+  if (c.is_state(StreamState::kFailed) || do_octets_come(c)) return;
   // Asked, it would speak first.
   const bool is_unused = c.r.role == Role::kInitiator && c.is_awaited() && !c.tx.is_started;
   const base::KeepErrno keep;
@@ -94,7 +104,7 @@ void take_unread_words(Connection& c, int fd) {
 // Each relative may take the other for the one that stays, though it has ended or is about to. So
 // whoever leaves takes what lies there by then; one that is at work does it without our help.
 void take_unread_words_beside_relatives(Connection& c, int fd) {
-  if (c.is_in_memory() || bytes_queued(fd) == 0) return;
+  if (do_octets_come(c) || bytes_queued(fd) == 0) return;
   // What may yet become a Request is for them to wait for: no verdict is due here.
   if (c.r.peer == Peer::kUnknown && !has_whole_request(fd)) return;
   {

@@ -103,6 +103,8 @@ struct Connection {
   std::atomic<int32_t> unanswered{0};  // its Reads and atomics that the peer has still to answer
   base::UniqueFd memfd;                // until the peer has joined
   shm::FileId memfd_file;
+  // Of the socket, for calls that sleep while the program's last number of it is closed.
+  std::atomic<int> outliving{-1};
 };
 
 }  // namespace ddpsock::engine

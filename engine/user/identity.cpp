@@ -5,9 +5,11 @@
 // alone, which is compared once somebody has slept, and at most once in a tick of the coarse clock.
 #include "engine/user/identity.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/socket.h>
 
+#include "base/fd.h"
 #include "base/keep_errno.h"
 #include "base/sys.h"
 #include "engine/user/hold.h"
@@ -39,8 +41,20 @@ int still_named(Connection& c, int fd) {
   // Either whoever closes the number sees that we are awake and waits, or we see that it is gone.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const auto names = naming.load(std::memory_order_relaxed);
-  if (names != nullptr && !names(fd, c.stream)) return -1;
+  if (names != nullptr && !names(fd, c.stream)) {
+    fd = c.outliving.load(std::memory_order_acquire);
+    if (fd < 0) return -1;
+  }
   return c.stream.is_behind(fd) ? fd : -1;
+}
+
+void outlive(Connection& c, int fd) {
+  const base::KeepErrno keep;
+  if (c.outliving.load(std::memory_order_relaxed) >= 0 || !is_my_cookie(c, fd)) return;
+  base::UniqueFd copy(base::sys.fcntl(fd, F_DUPFD_CLOEXEC, base::high_number()));
+  int none = -1;
+  if (copy.is_valid() && c.outliving.compare_exchange_strong(none, copy.get()))
+    static_cast<void>(copy.release());
 }
 
 void await_calls(Connection& c, Time give_up) {

@@ -16,15 +16,16 @@ void set_naming(StreamEngine::Naming names);
 
 // A stream whose kernel gave no cookie is taken at its number.
 bool is_my_cookie(const Connection& c, int fd);
-// `fd`, or -1 if it is another's by now. For after a sleep that was noted (base::note_wake); the
-// direction that the caller holds is no longer `is_asleep`.
+// `fd`, or what outlives it, or -1 if it is another's by now. For after a sleep that was noted
+// (base::note_wake); the direction that the caller holds is no longer `is_asleep`.
 int still_named(Connection& c, int fd);
 // Notes the sleep too.
 inline int still(Connection& c, int fd) {
   base::note_wake();
   return still_named(c, fd);
 }
-// Stream::await_calls().
+// Stream::outlive() and await_calls().
+void outlive(Connection& c, int fd);
 void await_calls(Connection& c, Time give_up);
 
 }  // namespace ddpsock::engine

@@ -94,8 +94,16 @@ static void wake_peers_writer(Connection& c) {
   wake_writer(segment->lane_from(other(c.r.memory.end)));
 }
 
+// The stream may have moved to memory for the peer while bytes lie here that came before that: its
+// part of the memory does not say that they were not read. REQUIRES: this end is about to close.
+static void note_unread_before_memory(Connection& c, int fd) {
+  if (c.r.memory.receiving != Way::kWire) return;
+  if (c.inbox.has_bytes() || (fd >= 0 && bytes_queued(fd) > 0)) note_linger(c, true);
+}
+
 void end_in_memory(Connection& c, int fd) {
   const base::KeepErrno keep;
+  note_unread_before_memory(c, fd);
   note_end_in_memory(c);
   OutLane(c)->close();
   end_receiving(c, fd);
@@ -118,9 +126,11 @@ static void end_receiving(Connection& c, int fd) {
 // has left no octet.
 void before_exit(Connection& c, int fd) {
   const base::KeepErrno keep;
-  if (!c.is_in_memory()) return take_unread_words_beside_relatives(c, fd);
-  if (c.r.memory.receiving != Way::kMemory) return;
+  take_unread_words_beside_relatives(c, fd);
+  if (c.segment.load(std::memory_order_acquire) == nullptr) return;
   if (!c.arena.is_sole_holder(&c.r) || !is_my_cookie(c, fd)) return;
+  note_unread_before_memory(c, fd);
+  if (c.r.memory.receiving != Way::kMemory) return;
   Hold hold(c, c.rx.lease);
   if (hold.try_take()) end_receiving(c, fd);
 }
@@ -145,6 +155,18 @@ void close_for_sending(Connection& c) {
   wake_writer(lane);
 }
 
+void close_for_receiving(Connection& c) {
+  shm::Segment* segment = c.segment.load(std::memory_order_acquire);
+  std::atomic<MemoryState>& state = c.r.memory.state;
+  for (MemoryState not_yet : {MemoryState::kUnasked, MemoryState::kInvited})
+    state.compare_exchange_strong(not_yet, MemoryState::kNotWanted);
+  if (segment == nullptr || (state != MemoryState::kJoined && state != MemoryState::kOffered))
+    return;
+  if (segment->stay_on_wire()) return;
+  shm::close_lane(segment->lane_from(other(c.r.memory.end)).writer.tail);
+  wake_peers_writer(c);
+}
+
 void fail_in_memory(Connection& c) {
   shm::Segment* segment = c.segment.load(std::memory_order_acquire);
   if (segment == nullptr) return;
@@ -154,7 +176,8 @@ void fail_in_memory(Connection& c) {
 }
 
 short untrue_at_end(const Connection& c) {
-  if (!is_reset_in_vain(c, 0)) return 0;
+  // A program that has sent in vain is told, as on TCP.
+  if (c.r.memory.has_sent_in_vain || !is_reset_in_vain(c, 0)) return 0;
   return c.tx.is_shut ? POLLERR : POLLERR | POLLHUP;
 }
 

@@ -41,6 +41,9 @@ bool take_octets_beyond(Connection& c, int fd);
 void end_in_memory(Connection& c, int fd);
 // A FIN is about to follow what is published, also where another thread sleeps in a send.
 void close_for_sending(Connection& c);
+// Nothing that comes from now on is wanted: what the peer sends goes to the kernel, whose answer is
+// the reset that TCP gives. What lies in memory can be read.
+void close_for_receiving(Connection& c);
 // What lies in memory is not delivered, and the peer shall know by more than an end.
 void fail_in_memory(Connection& c);
 // The peer is gone, and its kernel says so by a reset. Was it for octets alone? It had read all

@@ -22,6 +22,7 @@
 #include "engine/user/descriptor.h"
 #include "engine/user/failure.h"
 #include "engine/user/hold.h"
+#include "engine/user/identity.h"
 #include "engine/user/io_cursor.h"
 #include "engine/user/kernel_socket.h"
 #include "engine/user/lanes.h"
@@ -306,6 +307,13 @@ class MemorySender {
   bool is_gone_ = false;
 };
 
+// For good: it has closed, and not left the memory.
+static bool has_peer_ended(const Connection& c) {
+  shm::Segment* segment = c.segment.load(std::memory_order_acquire);
+  return segment != nullptr && !c.r.memory.has_left &&
+         segment->lane_from(other(c.r.memory.end)).writer.has_ended.load() != 0;
+}
+
 // REQUIRES: the send lease.
 Io send_in_memory(Connection& c, int fd, std::span<const iovec> from, int flags) {
   if (c.tx.is_shut) return broken_pipe(fd, flags);
@@ -317,12 +325,16 @@ Io send_in_memory(Connection& c, int fd, std::span<const iovec> from, int flags)
   if (is_open && (sent > 0 || sender.error() == 0)) return sent_or_error(c, sent, sender.error());
   if (is_open && sender.is_gone() && sender.error() == EPIPE) return broken_pipe(fd, flags);
   if (is_open) return Io::fail(sender.error());
+  fd = still(c, fd);
   if (c.tx.is_shut) return sent > 0 ? done : broken_pipe(fd, flags);
   leave_as_writer(c, fd);
   const bool is_in_vain = is_reset_in_vain(c, 0) && !c.r.memory.has_sent_in_vain;
   const auto left = static_cast<ssize_t>(rest.left());
   const Io io = send_on_wire(c, fd, rest, is_in_vain ? flags | MSG_NOSIGNAL : flags);
-  if (io.is_ok()) return Io::ok(static_cast<ssize_t>(sent) + io.count);
+  if (io.is_ok()) {
+    if (has_peer_ended(c)) c.r.memory.has_sent_in_vain = true;
+    return Io::ok(static_cast<ssize_t>(sent) + io.count);
+  }
   if (may_send_in_vain(c, io.error, 0)) return Io::ok(static_cast<ssize_t>(sent) + left);
   return sent > 0 ? done : io;
 }

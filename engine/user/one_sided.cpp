@@ -297,6 +297,7 @@ Io send_one_sided(Connection& c, int fd, std::span<const iovec> from, int flags)
     if (!io.is_ok() && sent == 0) return io;
     if (!io.is_ok() || left.left() == 0) return Io::ok(static_cast<ssize_t>(sent));
     give_way(c);
+    if ((fd = still_named(c, fd)) < 0) return Io::ok(static_cast<ssize_t>(sent));
   }
 }
 

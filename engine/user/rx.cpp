@@ -49,6 +49,7 @@ static Io recv_stages(Connection& c, int fd, IoCursor& cursor, int flags, bool i
       MemoryReceiver receiver(c, fd, cursor, flags, got);
       const Io io = receiver.run();
       if (!receiver.has_left() || !io.is_ok()) return io;
+      fd = still(c, fd);
     } else if (c.is_beyond_next() || !c.inbox.ready.is_empty()) [[unlikely]] {
       if (c.is_beyond_next()) reach_beyond(c);
       got += deliver_ready(c, cursor, (flags & MSG_TRUNC) != 0);
@@ -65,6 +66,7 @@ static Io recv_stages(Connection& c, int fd, IoCursor& cursor, int flags, bool i
       if (std::exchange(is_all_here, false)) receiver.note_all_is_here();
       const Io io = receiver.run();
       if (!receiver.is_at_border()) return io;
+      fd = still(c, fd);
       got = static_cast<size_t>(std::max<ssize_t>(io.count, 0));
       if (is_at_memory(c)) begin_receiving_in_memory(c);
     }

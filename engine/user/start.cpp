@@ -74,7 +74,7 @@ static void note_started(Connection& c);
 static mpa::Sniff judge_first(Bytes seen);
 
 // Before the send lease is taken: whatever has to come from the peer before we may speak.
-int prepare_to_send(Connection& c, int fd, int flags) {
+int prepare_to_send(Connection& c, int& fd, int flags) {
   if (const int e = decide_before_writing(c, fd); e != 0) return e;
   if (c.is_awaited() && !c.rx.is_started && !c.is_state(StreamState::kFailed)) {
     if (c.r.role == Role::kInitiator) {
@@ -82,7 +82,7 @@ int prepare_to_send(Connection& c, int fd, int flags) {
     }
     const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd);
     const int e = await_start_frame(c, fd, may_wait, deadline_of(fd, SO_SNDTIMEO));
-    return e == 0 && still(c, fd) < 0 ? EBADF : e;
+    return e == 0 && (fd = still(c, fd)) < 0 ? EBADF : e;
   }
   // Whoever wants to go without CRCs looks for the Reply that allows it, also if it never receives.
   if (!c.r.wants_crc && c.tx.is_started && !c.rx.is_started) {

@@ -17,7 +17,7 @@ inline constexpr int kEndOfStream = -1;
 // 0 when FPDUs may flow in that direction, an errno value otherwise; EPROTOTYPE when the connection
 // turned out to be plain, kEndOfStream as above. REQUIRES: the lease of that direction; for the
 // first none.
-int prepare_to_send(Connection& c, int fd, int flags);
+int prepare_to_send(Connection& c, int& fd, int flags);
 int start_sending(Connection& c, int fd, int flags);
 // The call has room for so many bytes: a chunk that came with the frame, and nothing behind it,
 // may be in the inbox afterwards.

@@ -27,12 +27,15 @@ namespace {
 
 constexpr size_t kMostSlices = 64;
 
+bool is_at_urgent_mark(int fd) {
+  int is_at_mark = 0;
+  return base::sys.ioctl(fd, SIOCATMARK, &is_at_mark) == 0 && is_at_mark != 0;
+}
+
 // A program that was woken by the marker and not by bytes would read past an urgent byte of which
 // no poller has told it yet. The kernel will.
 bool is_at_unseen_urgent_byte(int fd, int flags) {
-  int is_at_mark = 0;
-  return ((flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd)) &&
-         base::sys.ioctl(fd, SIOCATMARK, &is_at_mark) == 0 && is_at_mark != 0;
+  return ((flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd)) && is_at_urgent_mark(fd);
 }
 
 }  // namespace
@@ -113,6 +116,11 @@ bool pass_over_what_is_there(Connection& c, int fd, Io& io) {
   return pass_over_repeated(c, fd, MSG_DONTWAIT, none, false, io);
 }
 
+// The kernel's word from now on. A program may have set it since the way back began.
+static void give_back_low_water(const Connection& c, int fd) {
+  if (const int low_water = c.rx.low_water; low_water > 1) set_kernel_low_water(fd, low_water);
+}
+
 // The kernel had no more for a call that has `got` bytes, but `io`.
 static Io end_turned(Connection& c, size_t got, Io io) {
   if (got == 0) return io.is_ok() ? end_of_stream(c) : io;
@@ -144,6 +152,9 @@ Io recv_turned(Connection& c, int fd, IoCursor& to, int flags, size_t got, Patie
       return Io::fail(is_at_unseen_urgent_byte(fd, flags) ? EAGAIN : EPROTOTYPE);
   }
   if (to.left() == 0) return Io::ok(static_cast<ssize_t>(got));
+  // As the kernel's own, a call ends before the urgent byte.
+  if (got > 0 && is_at_urgent_mark(fd)) return Io::ok(static_cast<ssize_t>(got));
+  if (got == 0) give_back_low_water(c, fd);
   if (const int e = await_again(c, fd, flags, patience, got > 0); e != 0)
     return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(e);
   std::array<iovec, kMostSlices> parts;
@@ -171,6 +182,7 @@ Io peek_turned(Connection& c, int fd, std::span<const iovec> to, int flags) {
   }
   if (cursor.left() == 0) return Io::ok(static_cast<ssize_t>(seen));
   if (seen > 0) flags |= MSG_DONTWAIT;
+  if (seen == 0) give_back_low_water(c, fd);
   if (const int e = await_again(c, fd, flags, patience, false); e != 0) return Io::fail(e);
   std::array<iovec, kMostSlices> parts;
   size_t size = cursor.left();

@@ -41,6 +41,7 @@ class UserStream final : public Stream {
   Io on_connected(int fd, bool wait) override { return engine::on_connected(c_, fd, wait); }
   void release(int fd) override { engine::release(c_, fd); }
   void before_exit(int fd) override { engine::before_exit(c_, fd); }
+  void outlive(int fd) override { engine::outlive(c_, fd); }
   void await_calls(Time give_up) override { engine::await_calls(c_, give_up); }
   Glance glance() const override { return engine::glance(c_); }
   bool has_memory_room() const override { return engine::has_memory_room(c_); }

@@ -283,6 +283,44 @@ TEST_P(OfAProcess, WhoHasNotReadAllLeavesAReset) {
   EXPECT_EQ(errno, ECONNRESET);
 }
 
+// The first bytes come by the wire: that they were read in part the memory does not say.
+TEST_F(EndingsInMemory, WhoHasReadAPartOfTheFirstBytesLeavesAReset) {
+  Pair pair = connected_pair();
+  send_all(pair.client.get(), pattern(4096));
+  EXPECT_EQ(recv_exactly(pair.server.get(), 10).size(), 10u);
+  pair.server = Fd();
+  EXPECT_EQ(send(pair.client.get(), "a", 1, MSG_NOSIGNAL), -1);
+  EXPECT_EQ(errno, ECONNRESET);
+}
+
+// Its start-up frame comes behind what moved to memory, and is not the program's.
+TEST_F(EndingsInMemory, WhoHasShutItsWritingSideFirstMeetsNoReset) {
+  Pair pair = connected_pair();
+  for (int i = 0; i < 3; ++i) {
+    send_all(pair.client.get(), "a");
+    recv_exactly(pair.server.get(), 1);
+  }
+  ASSERT_EQ(shutdown(pair.server.get(), SHUT_WR), 0);
+  pair.client = Fd();
+  EXPECT_EQ(send(pair.server.get(), "a", 1, MSG_NOSIGNAL), -1);
+  EXPECT_EQ(errno, EPIPE);
+  expect_end_of_stream(pair.server.get());
+}
+
+// The first send finds out, and says nothing of it.
+TEST_F(EndingsInMemory, WhoHasShutBothDirectionsIsSentNothing) {
+  const Pair pair = connected_pair();
+  expect_alive(pair.client.get(), pair.server.get());
+  send_all(pair.server.get(), "last words");
+  send_all(pair.client.get(), "unread");
+  ASSERT_EQ(shutdown(pair.server.get(), SHUT_RDWR), 0);
+  EXPECT_EQ(send(pair.client.get(), "a", 1, MSG_NOSIGNAL), 1);
+  EXPECT_EQ(send(pair.client.get(), "a", 1, MSG_NOSIGNAL), -1);
+  EXPECT_EQ(errno, EPIPE);
+  EXPECT_EQ(recv_exactly(pair.client.get(), 10), "last words");
+  EXPECT_EQ(recv_exactly(pair.server.get(), 6), "unread");
+}
+
 // A child of a vfork, and one of a fork, hold a copy each that means nothing to the connection.
 TEST_F(EndingsInMemory, OfAChildAreNoEnds) {
   const Pair pair = connected_pair();

@@ -193,6 +193,21 @@ TEST_F(Batches, AreReceivedInOrder) {
   EXPECT_EQ(errno, EAGAIN);
 }
 
+// The first message finds that the connection has returned to plain TCP, the second the end.
+TEST_F(Batches, GoOnWhereTheConnectionTurnsPlain) {
+  if (column() == Column::kOneSided)
+    GTEST_SKIP() << "connections with one-sided operations do not leave";
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const Fd in(ends[0]), out(ends[1]);
+  ASSERT_EQ(write(out.get(), "abcdefgh", 8), 8);
+  ASSERT_EQ(splice(in.get(), nullptr, client_, nullptr, 8, 0), 8);
+  ASSERT_EQ(shutdown(client_, SHUT_WR), 0);
+  EXPECT_EQ(recvmmsg(server_, headers_.data(), 2, MSG_WAITFORONE, nullptr), 2);
+  EXPECT_EQ(headers_[0].msg_len, 8u);
+  EXPECT_EQ(headers_[1].msg_len, 0u);
+}
+
 TEST_F(Batches, WaitForOne) {
   send_all(client_, "abc");
   EXPECT_EQ(recvmmsg(server_, headers_.data(), kMessages, MSG_WAITFORONE, nullptr), 1);

@@ -277,6 +277,16 @@ TEST_F(Flags, ErrorQueueIsEmpty) {
   EXPECT_EQ(receive(1, 0), "a");
 }
 
+// Also where what lies before the urgent byte was read ahead.
+TEST_F(Flags, APlainReadEndsBeforeTheUrgentByte) {
+  if (column() == Column::kOneSided)
+    GTEST_SKIP() << "connections with one-sided operations do not leave";
+  ASSERT_EQ(send(client_, "abc", 3, MSG_OOB), 3);
+  send_all(client_, "defg");
+  EXPECT_EQ(receive(100, 0), "ab");
+  EXPECT_EQ(receive(100, 0), "defg");
+}
+
 TEST_F(Flags, OutOfBandOfNothingIsInvalid) {
   char byte;
   EXPECT_EQ(recv(server_, &byte, 1, MSG_OOB), -1);

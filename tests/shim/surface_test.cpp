@@ -198,6 +198,16 @@ int outq(int fd, unsigned long request = SIOCOUTQ) {
 }
 
 // A program takes it from what it has sent, and what is left has arrived.
+// The kernel goes on counting what it has thrown away.
+TEST_F(Surface, WhatIsUnderWayTowardsAPeerThatHasNeverSpoken) {
+  Pair pair = connected_pair();
+  pair.client = Fd();
+  const std::string bytes = pattern(65536);
+  const ssize_t sent = send(pair.server.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  EXPECT_EQ(sent, 65536);
+  EXPECT_LE(outq(pair.server.get()), 65536 + 1);
+}
+
 TEST_F(Surface, WhatIsUnderWayIsNeverMoreThanWasSent) {
   const Pair pair = connected_pair();
   const int client = pair.client.get(), server = pair.server.get();
