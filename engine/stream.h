@@ -16,6 +16,7 @@
 #include <sys/uio.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -114,6 +115,11 @@ struct Glance {
   uint32_t peer_cpu = 0;          // where the peer last ran, plus 1; 0 if not known
 };
 
+enum class Direction : uint8_t { kReceive, kSend };
+
+// Of one call, as of the kernel's (MAX_RW_COUNT); what is beyond is left alone.
+inline constexpr size_t kMostAtOnce = 0x7fff'f000;
+
 // One connection in DDPMODE. A process's view of it, for every fd that has the socket; the state
 // behind it is shared with relatives. Never constructed or destroyed by the caller.
 //
@@ -159,6 +165,11 @@ class Stream {
   // blocking connect) it also waits for the Reply. 0, or the errno that connect() shall report.
   // Idempotent.
   virtual Io on_connected(int fd, bool wait) = 0;
+
+  // Before that: waits until TCP is established or has failed, as a call of the kernel's in that
+  // direction would. 0; EAGAIN after SO_RCVTIMEO or SO_SNDTIMEO; EINTR, unless the kernel would go
+  // on waiting.
+  virtual int await_established(int /*fd*/, Direction) { return 0; }
 
   // The last descriptor of this process is about to be closed. Gives the stream up; after it the
   // Stream must not be used by this process. Sends the rest of an FPDU that the kernel has cut, and

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "base/cancellation.h"
 #include "base/keep_errno.h"
 #include "shim/calls.h"
 #include "shim/leaving.h"
@@ -96,6 +97,9 @@ void correct_queued(int fd, void* argument) {
 }  // namespace
 
 int chosen_close(int fd) {
+  // A thread that is cancelled in it has closed nothing; behind that, both or neither.
+  base::cancellation_point();
+  const base::UncancelledCall whole;
   const int saved_errno = errno;
   drop_fd(fd);
   errno = saved_errno;
@@ -182,7 +186,15 @@ int chosen_ioctl(int fd, unsigned long request, void* argument) {
       *static_cast<int*>(argument) = static_cast<int>(io.count);
       return engine::Io::ok(0);
     };
-    return static_cast<int>(serve(fd, MSG_DONTWAIT, on_stream, on_libc));
+    if (SocketUse use(fd); use) {
+      if (choose_server(use, fd, MSG_DONTWAIT, Direction::kReceive) == Server::kLater) {
+        *static_cast<int*>(argument) = 0;
+        return 0;
+      }
+      if (const auto result = serve_stream(use, fd, MSG_DONTWAIT, Direction::kReceive, on_stream))
+        return static_cast<int>(*result);
+    }
+    return static_cast<int>(on_libc());
   }
   const int result = static_cast<int>(on_libc());
   if ((request == SIOCOUTQ || request == SIOCOUTQNSD) && result == 0) correct_queued(fd, argument);

@@ -314,8 +314,7 @@ int own_epoll_pwait(int set, epoll_event* events, int room, int timeout_ms, cons
 
 int own_epoll_pwait2(int set, epoll_event* events, int room, const timespec* timeout,
                      const sigset_t* mask) {
-  const bool is_time_sound = timeout == nullptr || is_sound(timeout, sizeof *timeout);
-  if (!is_any_ours() || !is_time_sound || !has_room(events, room)) [[likely]]
+  if (!is_any_ours() || !has_room(events, room) || !is_timeout(timeout)) [[likely]]
     return real.epoll_pwait2(set, events, room, timeout, mask);
   return wait_on(set, events, room, PollDeadline::after(timeout, mask),
                  [=](epoll_event* at, int space, const PollDeadline& deadline) {

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,7 +22,6 @@ namespace ddpsock::shim {
 namespace {
 
 constexpr size_t kBufferBytes = 256 * 1024;
-constexpr size_t kMostBytes = 0x7fff'f000;  // of one sendfile, MAX_RW_COUNT
 
 // Of the process; mapped by the first sendfile to a stream and lent to one call at a time, so that
 // a server which sends files does not map and clear one for every call.
@@ -54,6 +54,12 @@ bool is_still(int fd, const engine::Stream& stream) {
   return use && use->stream.load(std::memory_order_acquire) == &stream && is_true_entry(use, fd);
 }
 
+// Does the file end here, as far as can be known? What is not a regular file is read to find out.
+bool is_end(int file, off_t position) {
+  struct stat status;
+  return fstat(file, &status) != 0 || !S_ISREG(status.st_mode) || position >= status.st_size;
+}
+
 // Sends the file from `position` on and moves it by what was sent. The number may be given to
 // another meanwhile: reading takes its time.
 engine::Io send_file(engine::Stream& stream, int fd, int in, off_t& position, size_t count) {
@@ -61,7 +67,8 @@ engine::Io send_file(engine::Stream& stream, int fd, int in, off_t& position, si
   if (buffer.data() == nullptr) return engine::Io::fail(ENOMEM);
   size_t sent = 0;
   while (sent < count) {
-    const ssize_t got = pread(in, buffer.data(), std::min(count - sent, kBufferBytes), position);
+    const size_t wanted = std::min(count - sent, kBufferBytes);
+    const ssize_t got = pread(in, buffer.data(), wanted, position);
     if (got < 0 && sent == 0) return engine::Io::fail(errno);
     if (got <= 0) break;
     if (!is_still(fd, stream)) {
@@ -69,7 +76,9 @@ engine::Io send_file(engine::Stream& stream, int fd, int in, off_t& position, si
       break;
     }
     const iovec part{buffer.data(), static_cast<size_t>(got)};
-    const bool is_more = sent + part.iov_len < count;
+    // A piece that waits for one which never comes would wait long.
+    const bool is_more =
+        sent + part.iov_len < count && part.iov_len == wanted && !is_end(in, position + got);
     const engine::Io io = stream.send(fd, {&part, 1}, is_more ? MSG_MORE : 0);
     if (!io.is_ok()) {
       if (sent == 0) return io;
@@ -96,7 +105,7 @@ ssize_t chosen_sendfile(int fd, int in, off_t* offset, size_t count) {
     off_t position = offset != nullptr ? *offset : lseek(in, 0, SEEK_CUR);
     // A pipe or a socket cannot be the source for the kernel either.
     if (position < 0) return engine::Io::fail(real.fcntl(in, F_GETFD) < 0 ? EBADF : EINVAL);
-    const engine::Io io = send_file(stream, fd, in, position, std::min(count, kMostBytes));
+    const engine::Io io = send_file(stream, fd, in, position, std::min(count, engine::kMostAtOnce));
     if (offset != nullptr) {
       *offset = position;
     } else if (io.is_ok() && lseek(in, position, SEEK_SET) < 0) {
@@ -105,8 +114,8 @@ ssize_t chosen_sendfile(int fd, int in, off_t* offset, size_t count) {
     return io;
   };
   const int saved_errno = errno;
-  const ssize_t result =
-      serve(fd, 0, on_stream, [=] { return real.sendfile(fd, in, offset, count); });
+  const ssize_t result = serve(fd, 0, Direction::kSend, on_stream,
+                               [=] { return real.sendfile(fd, in, offset, count); });
   if (result >= 0) errno = saved_errno;
   return result;
 }

@@ -7,6 +7,7 @@
 #include "shim/calls.h"
 #include "shim/flags.h"
 #include "shim/leaving.h"
+#include "shim/libc_edge.h"
 #include "shim/program_memory.h"
 #include "shim/real.h"
 #include "shim/stream_call.h"
@@ -14,28 +15,24 @@
 namespace ddpsock::shim {
 namespace {
 
-ssize_t fail(int error) {
-  errno = error;
-  return -1;
-}
-
 template <typename OnLibc>
 ssize_t receive(int fd, std::span<const iovec> to, int flags, OnLibc on_libc) {
   return serve(
-      fd, flags, [=](engine::Stream& stream) { return receive_into(stream, fd, to, flags); },
-      on_libc);
+      fd, flags, Direction::kReceive,
+      [=](engine::Stream& stream) { return receive_into(stream, fd, to, flags); }, on_libc);
 }
 
 template <typename OnLibc>
 ssize_t transmit(int fd, std::span<const iovec> from, int flags, OnLibc on_libc) {
   return serve(
-      fd, flags, [=](engine::Stream& stream) { return send_from(stream, fd, from, flags); },
-      on_libc);
+      fd, flags, Direction::kSend,
+      [=](engine::Stream& stream) { return send_from(stream, fd, from, flags); }, on_libc);
 }
 
 bool is_vector(const iovec* parts, int count) {
-  return count >= 0 && count <= IOV_MAX &&
-         (count == 0 || is_sound(parts, static_cast<size_t>(count) * sizeof *parts));
+  if (count <= 0 || count > IOV_MAX) return count == 0;
+  const std::span<const iovec> all(parts, static_cast<size_t>(count));
+  return is_sound(parts, all.size_bytes()) && !has_negative(all);
 }
 
 bool is_empty(std::span<const iovec> parts) {
@@ -120,7 +117,8 @@ ssize_t chosen_recvfrom(int fd, void* buffer, size_t size, int flags, sockaddr* 
     return io;
   };
   leave_to_receive(fd, flags);
-  return (flags & MSG_ERRQUEUE) != 0 ? on_libc() : serve(fd, flags, on_stream, on_libc);
+  return (flags & MSG_ERRQUEUE) != 0 ? on_libc()
+                                     : serve(fd, flags, Direction::kReceive, on_stream, on_libc);
 }
 
 ssize_t chosen_sendto(int fd, const void* buffer, size_t size, int flags, const sockaddr* to,
@@ -135,7 +133,7 @@ ssize_t chosen_sendto(int fd, const void* buffer, size_t size, int flags, const 
                              : send_from(stream, fd, {&part, 1}, wanted.for_engine);
   };
   leave_for_urgent_data(fd, flags);
-  return serve(fd, flags, on_stream,
+  return serve(fd, flags, Direction::kSend, on_stream,
                [=] { return real.sendto(fd, buffer, size, flags, to, length); });
 }
 

@@ -100,7 +100,8 @@ message::Connection* message_connection(const SocketUse& use) {
 
 Result<message::Connection*> operations_of_stream(SocketUse& use, int fd) {
   if (!has_live_stream(use.phase())) return fail_errno(EOPNOTSUPP);
-  if (choose_server(use, fd, MSG_DONTWAIT) != Server::kStream) return fail_errno(ENOTCONN);
+  if (choose_server(use, fd, MSG_DONTWAIT, Direction::kSend) != Server::kStream)
+    return fail_errno(ENOTCONN);
   engine::Stream* stream = use->stream.load(std::memory_order_acquire);
   if (stream == nullptr) return fail_errno(EOPNOTSUPP);
   message::Handle* handle = use->message.load(std::memory_order_acquire);

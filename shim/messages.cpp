@@ -15,7 +15,7 @@
 #include <span>
 #include <utility>
 
-#include "base/clock.h"
+#include "base/cancellation.h"
 #include "base/keep_errno.h"
 #include "shim/calls.h"
 #include "shim/fd_table.h"
@@ -27,6 +27,7 @@
 #include "shim/memory_watch.h"
 #include "shim/passed_fds.h"
 #include "shim/program_memory.h"
+#include "shim/readiness.h"
 #include "shim/real.h"
 #include "shim/stream_call.h"
 #include "shim/tcp_counts.h"
@@ -41,7 +42,9 @@ std::span<const iovec> parts_of(const msghdr& message) {
 // What the kernel says of a message before it looks at anything else; 0: nothing.
 int error_of(const msghdr& message) {
   if (message.msg_iovlen > IOV_MAX) return EMSGSIZE;
-  return message.msg_name != nullptr && is_negative(message.msg_namelen) ? EINVAL : 0;
+  const bool is_invalid = (message.msg_name != nullptr && is_negative(message.msg_namelen)) ||
+                          has_negative(parts_of(message));
+  return is_invalid ? EINVAL : 0;
 }
 
 engine::Io receive_message(const SocketUse& use, engine::Stream& stream, int fd, msghdr& message,
@@ -59,10 +62,24 @@ engine::Io receive_message(const SocketUse& use, engine::Stream& stream, int fd,
   return io;
 }
 
+// What TCP says of control data, which are about the connection and not about the bytes.
+int judge_control(engine::Stream& stream, int fd, const msghdr& message) {
+  const base::KeepErrno keep;
+  const base::Uncancelled whole;
+  msghdr nothing{};
+  nothing.msg_control = message.msg_control;
+  nothing.msg_controllen = message.msg_controllen;
+  if (real.sendmsg(fd, &nothing, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return 0;
+  // The send tells of a broken pipe, with its signal.
+  return errno == EPIPE ? 0 : stream.judge_error(errno);
+}
+
 engine::Io send_message(engine::Stream& stream, int fd, const msghdr& message, int flags) {
   if (const int error = error_of(message); error != 0) return engine::Io::fail(error);
-  if (message.msg_controllen != 0 && !is_sound(message.msg_control, message.msg_controllen))
-    return engine::Io::fail(EFAULT);
+  if (message.msg_controllen > 0) [[unlikely]] {
+    if (!is_sound(message.msg_control, message.msg_controllen)) return engine::Io::fail(EFAULT);
+    if (const int e = judge_control(stream, fd, message); e != 0) return engine::Io::fail(e);
+  }
   const Flags wanted = send_flags(fd, flags);
   return wanted.error != 0 ? engine::Io::fail(wanted.error)
                            : send_from(stream, fd, parts_of(message), wanted.for_engine);
@@ -139,10 +156,10 @@ void received(const msghdr& message, int flags) {
   if ((flags & MSG_PEEK) == 0) enter_received_listeners(message);
 }
 
-// When recvmmsg gives up; kNever without a timeout.
-Time deadline_of(const timespec* timeout) {
-  if (timeout == nullptr) return kNever;
-  return base::now() + Duration{timeout->tv_sec * 1'000'000'000 + timeout->tv_nsec};
+// Linux writes the time that is left back.
+void tell_rest(const PollDeadline& deadline, timespec* timeout) {
+  timespec left;
+  if (timeout != nullptr && deadline.left(left) != nullptr) *timeout = left;
 }
 
 ssize_t chosen_recvmsg(int fd, msghdr* message, int flags) {
@@ -150,9 +167,9 @@ ssize_t chosen_recvmsg(int fd, msghdr* message, int flags) {
   if (!is_sound(message, sizeof *message) || (flags & MSG_ERRQUEUE) != 0) return on_libc();
   leave_to_receive(fd, flags);
   if (SocketUse use(fd); use) {
-    const auto done = serve_stream(use, fd, flags, [&](engine::Stream& stream) {
-      return receive_message(use, stream, fd, *message, flags);
-    });
+    const auto done = serve_stream(
+        use, fd, flags, Direction::kReceive,
+        [&](engine::Stream& stream) { return receive_message(use, stream, fd, *message, flags); });
     if (done) return *done;
   }
   return on_libc();
@@ -163,8 +180,8 @@ ssize_t chosen_sendmsg(int fd, const msghdr* message, int flags) {
   if (!is_sound(message, sizeof *message)) return on_libc();
   leave_for_urgent_data(fd, flags);
   return serve(
-      fd, flags, [=](engine::Stream& stream) { return send_message(stream, fd, *message, flags); },
-      on_libc);
+      fd, flags, Direction::kSend,
+      [=](engine::Stream& stream) { return send_message(stream, fd, *message, flags); }, on_libc);
 }
 
 // Like the kernel, holds the socket for all messages: who has its number after one that slept gets
@@ -172,15 +189,16 @@ ssize_t chosen_sendmsg(int fd, const msghdr* message, int flags) {
 // libc's. move(use, stream, message) -> Io; is_last(message) once it has been moved;
 // move_plain(messages) -> int where the connection has returned to plain TCP behind some.
 template <typename Move, typename IsLast, typename MovePlain>
-std::optional<int> move_each(int fd, int flags, std::span<mmsghdr> messages, Move move,
-                             IsLast is_last, MovePlain move_plain) {
+std::optional<int> move_each(int fd, int flags, Direction direction, std::span<mmsghdr> messages,
+                             Move move, IsLast is_last, MovePlain move_plain) {
   SocketUse use(fd);
   if (!use) return std::nullopt;
   int done = 0;
   for (mmsghdr& m : messages) {
     if (done > 0 && socket_at(fd) != &*use) break;
-    const auto moved = serve_stream(
-        use, fd, flags, [&](engine::Stream& stream) { return move(use, stream, m.msg_hdr); });
+    const auto moved = serve_stream(use, fd, flags, direction, [&](engine::Stream& stream) {
+      return move(use, stream, m.msg_hdr);
+    });
     if (!moved && done == 0) return std::nullopt;
     if (!moved) {
       const base::KeepErrno keep;
@@ -203,37 +221,42 @@ int pending_error(int fd) {
 
 int chosen_recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
   const auto on_libc = [=] { return real.recvmmsg(fd, messages, count, flags, timeout); };
-  if (!is_sound_array(messages, count) || count == 0 || (flags & MSG_ERRQUEUE) != 0)
+  if (!is_sound_array(messages, count) || count == 0 || (flags & MSG_ERRQUEUE) != 0 ||
+      !is_timeout(timeout))
     return on_libc();
-  if (timeout != nullptr && !is_sound(timeout, sizeof *timeout)) return fail(EFAULT);
   leave_to_receive(fd, flags);
   // The kernel looks for an error first, whatever there is to receive.
   if (const int error = pending_error(fd); error != 0) {
     errno = error;
     return -1;
   }
-  const Time deadline = deadline_of(timeout);
+  const PollDeadline deadline = PollDeadline::after(timeout);
   int wanted = flags & ~MSG_WAITFORONE;
   const auto done = move_each(
-      fd, flags, {messages, count},
+      fd, flags, Direction::kReceive, {messages, count},
       [&](const SocketUse& use, engine::Stream& stream, msghdr& message) {
         return receive_message(use, stream, fd, message, wanted);
       },
       // The kernel looks at the time between messages only.
       [&](const mmsghdr&) {
         if ((flags & MSG_WAITFORONE) != 0) wanted |= MSG_DONTWAIT;
-        return deadline != kNever && base::now() >= deadline;
+        return deadline.is_over();
       },
       [&](std::span<mmsghdr> rest) {
-        return real.recvmmsg(fd, rest.data(), static_cast<unsigned>(rest.size()), wanted, timeout);
+        timespec time;
+        const timespec* left = deadline.left(time);
+        return real.recvmmsg(fd, rest.data(), static_cast<unsigned>(rest.size()), wanted,
+                             left == nullptr ? nullptr : &time);
       });
-  return done ? *done : on_libc();
+  if (!done) return on_libc();
+  if (*done > 0) tell_rest(deadline, timeout);
+  return *done;
 }
 
 size_t size_of(const msghdr& message) {
   size_t size = 0;
   for (const iovec& part : parts_of(message)) size += part.iov_len;
-  return size;
+  return std::min(size, engine::kMostAtOnce);
 }
 
 int chosen_sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
@@ -241,7 +264,7 @@ int chosen_sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
   if (!is_sound_array(messages, count) || count == 0) return on_libc();
   leave_for_urgent_data(fd, flags);
   const auto done = move_each(
-      fd, flags, {messages, std::min(count, unsigned{IOV_MAX})},
+      fd, flags, Direction::kSend, {messages, std::min(count, unsigned{IOV_MAX})},
       [=](const SocketUse&, engine::Stream& stream, const msghdr& message) {
         return send_message(stream, fd, message, flags);
       },

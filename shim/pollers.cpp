@@ -245,7 +245,7 @@ int own_poll(pollfd* fds, nfds_t count, int timeout_ms) {
 int own_ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
   if (!is_sound_array(fds, count)) return real.ppoll(fds, count, timeout, mask);
   leave_sets_to_kernel(fds, count);
-  if (!is_any_ours()) [[likely]]
+  if (!is_any_ours() || !is_timeout(timeout)) [[likely]]
     return real.ppoll(fds, count, timeout, mask);
   const bool may_sleep = !is_zero(timeout);
   const bool is_correctable = is_any_correctable(fds, count);
@@ -264,7 +264,8 @@ int own_select(int count, fd_set* readers, fd_set* writers, fd_set* others, time
   const SelectSets sets{readers, writers, others};
   if (!sets.are_sound(count)) return real.select(count, readers, writers, others, timeout);
   sets.leave_sets_to_kernel(count);
-  if (!is_any_ours()) [[likely]]
+  const bool is_time = timeout == nullptr || (timeout->tv_sec >= 0 && timeout->tv_usec >= 0);
+  if (!is_any_ours() || !is_time) [[likely]]
     return real.select(count, readers, writers, others, timeout);
   timespec whole{};
   if (timeout != nullptr) whole = {.tv_sec = timeout->tv_sec, .tv_nsec = timeout->tv_usec * 1000};
@@ -292,7 +293,7 @@ int own_pselect(int count, fd_set* readers, fd_set* writers, fd_set* others,
   const SelectSets sets{readers, writers, others};
   if (!sets.are_sound(count)) return real.pselect(count, readers, writers, others, timeout, mask);
   sets.leave_sets_to_kernel(count);
-  if (!is_any_ours()) [[likely]]
+  if (!is_any_ours() || !is_timeout(timeout)) [[likely]]
     return real.pselect(count, readers, writers, others, timeout, mask);
   const bool may_sleep = !is_zero(timeout);
   if (passes(sets, count))

@@ -22,9 +22,8 @@ namespace ddpsock::shim {
 // False: no program has all of it. The kernel looks at that first.
 inline bool may_be_mapped(const void* first, size_t size) {
   constexpr uintptr_t kEnd = uintptr_t{1} << 56;  // of what a processor gives to programs
-  constexpr size_t kMost = 0x7ffff000;            // of one call; what goes beyond is cut off
   const auto begin = reinterpret_cast<uintptr_t>(first);
-  return begin <= kEnd && std::min(size, kMost) <= kEnd - begin;
+  return begin <= kEnd && std::min(size, engine::kMostAtOnce) <= kEnd - begin;
 }
 
 // The page of null pointers.
@@ -53,6 +52,12 @@ inline bool is_sound(std::span<const iovec> parts) {
 // The kernel's lengths have a sign.
 inline bool is_negative(socklen_t length) {
   return static_cast<int>(length) < 0;
+}
+inline bool has_negative(std::span<const iovec> parts) {
+  if (parts.empty() || !is_sound(parts.data(), parts.size_bytes())) return false;
+  for (const iovec& part : parts)
+    if (part.iov_len > SSIZE_MAX) return true;
+  return false;
 }
 
 // What recv() makes of parts that are not sound.

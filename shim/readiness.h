@@ -18,6 +18,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "shim/program_memory.h"
 
 namespace ddpsock::shim {
 
@@ -44,6 +45,12 @@ bool is_room_report_true(int fd);
 // The kernel has reported an error, or the end of both directions, of `fd`: which of POLLERR and
 // POLLHUP are not so, because that is a reset which has destroyed nothing.
 short untrue_at_end(int fd);
+
+// Would the kernel take it for a timeout? What it refuses is left to it to refuse.
+inline bool is_timeout(const timespec* timeout) {
+  return timeout == nullptr || (is_sound(timeout, sizeof *timeout) && timeout->tv_sec >= 0 &&
+                                timeout->tv_nsec >= 0 && timeout->tv_nsec < 1'000'000'000);
+}
 
 // Until when a poller waits, through as many kernel calls as it takes, and with which signals
 // blocked (nullptr: the thread's).

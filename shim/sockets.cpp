@@ -371,7 +371,7 @@ int chosen_shutdown(int fd, int how) {
     }
   }
   return static_cast<int>(serve(
-      fd, 0, [=](engine::Stream& stream) { return stream.shutdown(fd, how); },
+      fd, 0, Direction::kSend, [=](engine::Stream& stream) { return stream.shutdown(fd, how); },
       [=] { return ssize_t{real.shutdown(fd, how)}; }));
 }
 

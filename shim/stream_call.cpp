@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "shim/stream_call.h"
 
-#include <poll.h>
 #include <sys/socket.h>
 
 #include "base/wake.h"
-#include "shim/real.h"
 
 namespace ddpsock::shim {
 
-Server choose_undecided_server(SocketUse& use, int fd, int flags) {
+Server choose_undecided_server(SocketUse& use, int fd, int flags, Direction direction) {
   for (;;) {
     switch (use.phase()) {
       case Phase::kStream:
@@ -29,8 +27,14 @@ Server choose_undecided_server(SocketUse& use, int fd, int flags) {
     if (use.phase() != Phase::kConnecting) continue;
     if ((flags & MSG_DONTWAIT) != 0 || use->is_nonblocking.load(std::memory_order_relaxed))
       return Server::kLater;
-    pollfd established{fd, POLLOUT, 0};
-    if (base::woken(real.poll(&established, 1, -1), true) < 0) return Server::kInterrupted;
+    engine::Stream* stream = use->stream.load(std::memory_order_acquire);
+    if (stream == nullptr) continue;  // another thread has just given the attempt up
+    switch (base::woken(stream->await_established(fd, direction), true)) {
+      case EAGAIN:
+        return Server::kLater;
+      case EINTR:
+        return Server::kInterrupted;
+    }
     if (socket_at(fd) != &*use || !is_true_entry(use, fd)) return Server::kGone;
   }
 }

@@ -12,10 +12,12 @@
 
 namespace ddpsock::shim {
 
+using engine::Direction;
+
 enum class Server : uint8_t {
   kStream,
   kLibc,
-  kLater,        // a non-blocking call on a connection that TCP has not established: EAGAIN
+  kLater,        // TCP has not established it, and the call does not wait, or no longer: EAGAIN
   kNobody,       // message mode has no bytes to read or write: EOPNOTSUPP
   kInterrupted,  // a signal came while a blocking call waited for TCP: EINTR
   kGone,         // `fd` was closed meanwhile, or is another's: EBADF
@@ -23,9 +25,10 @@ enum class Server : uint8_t {
 
 // Who serves a call on `use` with these MSG_* flags. Completes a connection under way; a blocking
 // call waits for TCP here, because libc's would not stop at establishment.
-Server choose_undecided_server(SocketUse& use, int fd, int flags);
-inline Server choose_server(SocketUse& use, int fd, int flags) {
-  return use.phase() == Phase::kStream ? Server::kStream : choose_undecided_server(use, fd, flags);
+Server choose_undecided_server(SocketUse& use, int fd, int flags, Direction direction);
+inline Server choose_server(SocketUse& use, int fd, int flags, Direction direction) {
+  return use.phase() == Phase::kStream ? Server::kStream
+                                       : choose_undecided_server(use, fd, flags, direction);
 }
 
 // What a call answers that no server has; 0: it is libc's.
@@ -70,8 +73,9 @@ inline ssize_t to_libc(const engine::Io& io) {
 
 // Runs `on_stream(Stream&) -> Io`. Nothing: the call is libc's.
 template <typename OnStream>
-std::optional<ssize_t> serve_stream(SocketUse& use, int fd, int flags, OnStream on_stream) {
-  const Server server = choose_server(use, fd, flags);
+std::optional<ssize_t> serve_stream(SocketUse& use, int fd, int flags, Direction direction,
+                                    OnStream on_stream) {
+  const Server server = choose_server(use, fd, flags, direction);
   if (server != Server::kStream) [[unlikely]] {
     if (const int error = error_of(server); error != 0) return to_libc(engine::Io::fail(error));
     return std::nullopt;
@@ -89,9 +93,9 @@ std::optional<ssize_t> serve_stream(SocketUse& use, int fd, int flags, OnStream 
 
 // The same, or `on_libc() -> ssize_t`. errno afterwards is as libc leaves it.
 template <typename OnStream, typename OnLibc>
-ssize_t serve(int fd, int flags, OnStream on_stream, OnLibc on_libc) {
+ssize_t serve(int fd, int flags, Direction direction, OnStream on_stream, OnLibc on_libc) {
   if (SocketUse use(fd); use)
-    if (const auto result = serve_stream(use, fd, flags, on_stream)) return *result;
+    if (const auto result = serve_stream(use, fd, flags, direction, on_stream)) return *result;
   return on_libc();
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
+#include "engine/stream.h"
 
 namespace ddpsock::engine {
 
@@ -18,7 +19,7 @@ namespace ddpsock::engine {
 class IoCursor {
  public:
   explicit IoCursor(std::span<const iovec> list) : list_(list) {
-    for (const iovec& v : list) left_ += v.iov_len;
+    for (const iovec& v : list) left_ += std::min(v.iov_len, kMostAtOnce - left_);
     skip_empty();
   }
 

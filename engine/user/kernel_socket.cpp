@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <climits>
 #include <cstddef>
+#include <cstring>
 
 #include "base/keep_errno.h"
 #include "base/sys.h"
@@ -104,6 +105,14 @@ bool does_restart(int fd, int timeout_option) {
   return deadline_of(fd, timeout_option) == kNever && do_handlers_restart();
 }
 
+int await_established(int fd, int timeout_option) {
+  const Time deadline = deadline_of(fd, timeout_option);
+  for (;;) {
+    const int e = wait_ready(fd, POLLOUT, deadline);
+    if (e != EINTR || deadline != kNever || !do_handlers_restart()) return e;
+  }
+}
+
 SendMemory send_memory(int fd) {
   const base::KeepErrno keep;
   uint32_t m[SK_MEMINFO_VARS] = {};
@@ -118,6 +127,27 @@ bool is_receive_memory_full(int fd) {
   socklen_t size = sizeof m;
   if (base::sys.getsockopt(fd, SOL_SOCKET, SO_MEMINFO, m, &size) != 0) return false;
   return m[SK_MEMINFO_RMEM_ALLOC] >= m[SK_MEMINFO_RCVBUF] / 2;
+}
+
+bool is_receiving_at_limit(int fd) {
+  const base::KeepErrno keep;
+  uint32_t m[SK_MEMINFO_VARS] = {};
+  socklen_t size = sizeof m;
+  if (base::sys.getsockopt(fd, SOL_SOCKET, SO_MEMINFO, m, &size) != 0) return false;
+  const uint32_t limit = m[SK_MEMINFO_RCVBUF], taken = m[SK_MEMINFO_RMEM_ALLOC];
+  if (taken > limit - limit / 8) return true;
+  struct {
+    tcp_info info;
+    uint32_t more[4];
+  } told{};
+  constexpr size_t kWindow = offsetof(tcp_info, tcpi_snd_wnd) + sizeof(told.info.tcpi_snd_wnd);
+  size = sizeof told;
+  if (base::sys.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &told, &size) != 0) return false;
+  // tcpi_rcv_wnd, which the kernel tells since Linux 6.2.
+  uint32_t window = 0;
+  if (size < kWindow + sizeof window) return taken >= limit / 2;
+  memcpy(&window, reinterpret_cast<const char*>(&told) + kWindow, sizeof window);
+  return window <= told.info.tcpi_rcv_mss;
 }
 
 uint32_t send_window(int fd) {

@@ -42,6 +42,9 @@ bool do_handlers_restart();
 // Would the kernel restart a call that slept on `fd`? Not if that has a timeout, of that direction.
 bool does_restart(int fd, int timeout_option);
 
+// Stream::await_established().
+int await_established(int fd, int timeout_option);
+
 // Send memory by the kernel's own account (SO_MEMINFO): bytes with overhead.
 struct SendMemory {
   uint32_t limit;
@@ -53,6 +56,9 @@ SendMemory send_memory(int fd);
 // Does what lies unread take half the memory that it may, or more? Then the peer may get no window.
 // The kernel counts buffers, which one byte keeps whole.
 bool is_receive_memory_full(int fd);
+
+// Does TCP call the socket readable though less than SO_RCVLOWAT is there, because no more fits?
+bool is_receiving_at_limit(int fd);
 
 // The window that the peer offers now, bytes; 0 if the kernel does not say (before Linux 6.2).
 uint32_t send_window(int fd);

@@ -9,6 +9,7 @@
 #include "engine/user/connection.h"
 #include "engine/user/departure.h"
 #include "engine/user/identity.h"
+#include "engine/user/kernel_socket.h"
 #include "engine/user/leaving.h"
 #include "engine/user/looks.h"
 #include "engine/user/memory.h"
@@ -39,6 +40,9 @@ class UserStream final : public Stream {
   Io shutdown(int fd, int how) override { return engine::shutdown(c_, fd, how); }
   void set_receive_low_water(int bytes) override { c_.rx.low_water = std::max(bytes, 1); }
   Io on_connected(int fd, bool wait) override { return engine::on_connected(c_, fd, wait); }
+  int await_established(int fd, Direction direction) override {
+    return engine::await_established(fd, direction == Direction::kSend ? SO_SNDTIMEO : SO_RCVTIMEO);
+  }
   void release(int fd) override { engine::release(c_, fd); }
   void before_exit(int fd) override { engine::before_exit(c_, fd); }
   void outlive(int fd) override { engine::outlive(c_, fd); }

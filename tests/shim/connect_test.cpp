@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -126,6 +128,74 @@ TEST_F(Connect, ShutdownGivesAPendingOneUp) {
     EXPECT_EQ(fcntl(client, F_SETFL, 0), 0);
     expect_alive(client, server.get());
   }
+}
+
+// Blocking calls wait for TCP here, and only so long.
+TEST_F(Connect, CallsOnAPendingOneEndWithTheirTimeouts) {
+  listener_ = listen_loopback(0);
+  const std::vector<Fd> clients = fill_backlog();
+  const int client = clients.back().get();
+  ASSERT_EQ(fcntl(client, F_SETFL, 0), 0);
+  set_timeout(client, SO_RCVTIMEO, 50);
+  char byte;
+  EXPECT_EQ(recv(client, &byte, 1, 0), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_EQ(read(client, &byte, 1), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  set_timeout(client, SO_RCVTIMEO, 0);
+  set_timeout(client, SO_SNDTIMEO, 50);
+  EXPECT_EQ(send(client, "x", 1, 0), -1);
+  EXPECT_EQ(errno, EAGAIN);
+}
+
+TEST_F(Connect, NothingIsQueuedOfAPendingOne) {
+  listener_ = listen_loopback(0);
+  const std::vector<Fd> clients = fill_backlog();
+  int bytes = -1;
+  EXPECT_EQ(ioctl(clients.back().get(), FIONREAD, &bytes), 0) << strerror(errno);
+  EXPECT_EQ(bytes, 0);
+}
+
+std::atomic<int> caught;
+
+// A signal ends a call on a pending one where it would end the kernel's own.
+TEST_F(Connect, ASignalEndsACallOnAPendingOneOrDoesNot) {
+  listener_ = listen_loopback(0);
+  const std::vector<Fd> full = fill_backlog();
+  for (const bool is_sending : {false, true})
+    for (const bool restarts : {false, true})
+      for (const bool has_timeout : {false, true}) {
+        struct sigaction action{};
+        action.sa_handler = [](int) { ++caught; };
+        action.sa_flags = restarts ? SA_RESTART : 0;
+        sigaction(SIGUSR1, &action, nullptr);
+        caught = 0;
+        const Fd client = make_client_socket(SOCK_NONBLOCK);
+        expect_connect(client.get(), listener_.address, EINPROGRESS);
+        ASSERT_EQ(fcntl(client.get(), F_SETFL, 0), 0);
+        if (has_timeout) {
+          set_timeout(client.get(), SO_RCVTIMEO, 15'000);
+          set_timeout(client.get(), SO_SNDTIMEO, 15'000);
+        }
+        int error = 0;
+        Sleeper caller([&] {
+          char byte = 0;
+          const ssize_t n = is_sending ? send(client.get(), &byte, 1, MSG_NOSIGNAL)
+                                       : recv(client.get(), &byte, 1, 0);
+          error = n < 0 ? errno : 0;
+        });
+        caller.interrupt(SIGUSR1);
+        while (caught == 0) sched_yield();
+        const bool goes_on = restarts && !has_timeout;
+        if (goes_on) {
+          caller.await_calm();
+          EXPECT_EQ(shutdown(client.get(), SHUT_RDWR), 0);
+        }
+        caller.join();
+        EXPECT_EQ(error, goes_on ? ECONNRESET : EINTR)
+            << is_sending << restarts << has_timeout << ' ' << strerror(error);
+      }
+  signal(SIGUSR1, SIG_DFL);
 }
 
 // One thread waits for a connection, another gives it up: the reader is told what TCP tells.

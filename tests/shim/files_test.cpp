@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Calls that move bytes between files, pipes and sockets, and the vectored and batched ones.
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/uio.h>
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <thread>
 
+#include "kernel.h"
 #include "tcp.h"
 
 namespace ddpsock::shim_tests {
@@ -65,6 +67,19 @@ TEST_F(Files, SendfileStopsAtTheEndOfTheFile) {
   EXPECT_EQ(sendfile(client_, file.get(), nullptr, 1'000'000), 0);
   EXPECT_TRUE(is_same(recv_exactly(server_, 20'000), bytes_));
   expect_alive(client_, server_);
+}
+
+// The end of the file is the end of what waits for more: nothing is held back.
+TEST_F(Files, SendfileBeyondTheEndHoldsNothingBack) {
+  set_option(client_, IPPROTO_TCP, TCP_NODELAY, 1);
+  expect_alive(client_, server_);
+  for (const size_t size : {size_t{1}, size_t{20'000}}) {
+    const std::string bytes = pattern(size);
+    const Fd file = file_of(bytes);
+    EXPECT_EQ(sendfile(client_, file.get(), nullptr, 1'000'000), ssize_t(size));
+    EXPECT_EQ(kernel_unsent(client_), 0) << size;
+    EXPECT_TRUE(is_same(recv_exactly(server_, size), bytes));
+  }
 }
 
 TEST_F(Files, SendfileOfNothing) {
@@ -155,6 +170,78 @@ TEST_F(Files, VectorsWithFlags) {
   EXPECT_EQ(errno, EAGAIN);
 }
 
+// No call moves more than the kernel's.
+TEST_F(Files, VectorsOfMoreThanACallMoves) {
+  constexpr size_t kPart = 64 << 20, kParts = 41, kMost = 0x7fff'f000;
+  void* const memory =
+      mmap(nullptr, kPart, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  std::array<iovec, kParts> parts;
+  parts.fill({memory, kPart});
+  std::jthread writer(
+      [&] { EXPECT_EQ(writev(client_, parts.data(), kParts), ssize_t{kMost}) << errno; });
+  std::array<iovec, kParts> room;
+  room.fill({memory, kPart});
+  msghdr message{};
+  message.msg_iov = room.data();
+  message.msg_iovlen = room.size();
+  EXPECT_EQ(recvmsg(server_, &message, MSG_WAITALL | MSG_TRUNC), ssize_t{kMost}) << errno;
+  writer.join();
+  munmap(memory, kPart);
+  expect_alive(client_, server_);
+}
+
+TEST_F(Files, PartsOfNegativeLength) {
+  char byte = 'x';
+  iovec parts[] = {{&byte, 1}, {&byte, SIZE_MAX}};
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = 2;
+  const auto expect_invalid = [](ssize_t result) {
+    EXPECT_EQ(result, -1);
+    EXPECT_EQ(errno, EINVAL);
+  };
+  expect_invalid(writev(client_, parts, 2));
+  expect_invalid(pwritev2(client_, parts, 2, -1, 0));
+  expect_invalid(sendmsg(client_, &message, 0));
+  send_all(client_, "abc");
+  await_queued(server_, 3);
+  expect_invalid(readv(server_, parts, 2));
+  expect_invalid(preadv2(server_, parts, 2, -1, 0));
+  expect_invalid(recvmsg(server_, &message, 0));
+  EXPECT_EQ(recv_exactly(server_, 3), "abc");
+  expect_alive(client_, server_);
+}
+
+TEST_F(Files, ControlDataIsJudged) {
+  char byte = 'x';
+  iovec part{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  mmsghdr batch{};
+  msghdr& message = batch.msg_hdr;
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr& header = *CMSG_FIRSTHDR(&message);
+  header = {.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = IPPROTO_IP, .cmsg_type = 9999};
+  EXPECT_EQ(sendmsg(client_, &message, 0), 1) << "of another level";
+  const auto expect_invalid = [&] {
+    EXPECT_EQ(sendmsg(client_, &message, 0), -1);
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(sendmmsg(client_, &batch, 1, 0), -1);
+    EXPECT_EQ(errno, EINVAL);
+  };
+  header.cmsg_level = SOL_SOCKET;
+  expect_invalid();
+  header = {.cmsg_len = 1, .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+  expect_invalid();
+  message.msg_controllen = 0;
+  EXPECT_EQ(sendmsg(client_, &message, 0), 1);
+  EXPECT_EQ(recv_exactly(server_, 2), "xx");
+  expect_alive(client_, server_);
+}
+
 class Batches : public Files {
  protected:
   static constexpr size_t kMessages = 4;
@@ -212,6 +299,19 @@ TEST_F(Batches, WaitForOne) {
   send_all(client_, "abc");
   EXPECT_EQ(recvmmsg(server_, headers_.data(), kMessages, MSG_WAITFORONE, nullptr), 1);
   EXPECT_EQ(headers_[0].msg_len, 3u);
+}
+
+TEST_F(Batches, TellWhatIsLeftOfTheTime) {
+  send_all(client_, bytes_.substr(0, 100));
+  await_queued(server_, 100);
+  for (timespec time : {timespec{-1, 0}, timespec{0, -1}, timespec{0, 1'000'000'000}}) {
+    EXPECT_EQ(recvmmsg(server_, headers_.data(), kMessages, 0, &time), -1);
+    EXPECT_EQ(errno, EINVAL);
+  }
+  timespec time{1000, 0};
+  EXPECT_EQ(recvmmsg(server_, headers_.data(), kMessages, 0, &time), 4);
+  EXPECT_LT(time.tv_sec, 1000);
+  EXPECT_GT(time.tv_sec, 900);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -137,6 +138,12 @@ short kernel_poll(int fd, short events, int milliseconds) {
   pollfd one{fd, events, 0};
   timespec time{milliseconds / 1000, (milliseconds % 1000) * 1'000'000L};
   return base::kernel_call(SYS_ppoll, &one, 1, &time, nullptr, 0) > 0 ? one.revents : short{0};
+}
+
+int kernel_unsent(int fd) {
+  int bytes = -1;
+  base::kernel_call(SYS_ioctl, fd, SIOCOUTQNSD, &bytes);
+  return bytes;
 }
 
 KernelEpoll::KernelEpoll()

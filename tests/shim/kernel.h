@@ -19,6 +19,9 @@ constexpr int kSoon = 3000;  // ms in which an event that is due must come
 // ppoll on one descriptor; the events, 0 after `milliseconds` without one.
 short kernel_poll(int fd, short events, int milliseconds);
 
+// Bytes that the kernel has not sent yet (SIOCOUTQNSD), octets and frames and all.
+int kernel_unsent(int fd);
+
 // An epoll instance driven by raw system calls only.
 class KernelEpoll {
  public:

@@ -340,5 +340,33 @@ TEST_F(Poll, PollThenABlockingRecvNeverWaits) {
   EXPECT_TRUE(is_same(got, bytes));
 }
 
+class PollTimes : public TcpTest {};
+
+TEST_F(PollTimes, ThatAreNoneAreRefused) {
+  const Pair pair = connected_pair();
+  const int fd = pair.server.get();
+  const Fd set(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{EPOLLIN, {.fd = fd}};
+  ASSERT_EQ(epoll_ctl(set.get(), EPOLL_CTL_ADD, fd, &event), 0);
+  fd_set readers;
+  FD_ZERO(&readers);
+  FD_SET(fd, &readers);
+  pollfd one{fd, POLLIN, 0};
+  const auto expect_invalid = [](int result) {
+    EXPECT_EQ(result, -1);
+    EXPECT_EQ(errno, EINVAL);
+  };
+  for (const timespec& time : {timespec{-1, 0}, timespec{0, -1}, timespec{0, 1'000'000'000}}) {
+    expect_invalid(ppoll(&one, 1, &time, nullptr));
+    expect_invalid(pselect(fd + 1, &readers, nullptr, nullptr, &time, nullptr));
+    expect_invalid(epoll_pwait2(set.get(), &event, 1, &time, nullptr));
+  }
+  for (timeval time : {timeval{-1, 0}, timeval{0, -1}})
+    expect_invalid(select(fd + 1, &readers, nullptr, nullptr, &time));
+  send_all(pair.client.get(), "x");
+  timeval long_time{0, 3'000'000};
+  EXPECT_EQ(select(fd + 1, &readers, nullptr, nullptr, &long_time), 1);
+}
+
 }  // namespace
 }  // namespace ddpsock::shim_tests

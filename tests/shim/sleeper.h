@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <functional>
 #include <thread>
 
@@ -22,9 +23,13 @@ class Sleeper {
           call();
         }) {
     while (id_ == 0) sched_yield();
-    // Long enough that nothing spins any more.
+    await_calm();
+  }
+  // Long enough that nothing spins any more.
+  void await_calm() const {
     for (int calm = 0; calm < 5; sleep_ms(2)) calm = is_asleep(id_) ? calm + 1 : 0;
   }
+  void interrupt(int signal_number) { pthread_kill(thread_.native_handle(), signal_number); }
   void join() { thread_.join(); }
 
  private:
