@@ -3,12 +3,10 @@
 // only the kernel can serve, and those that would break the framing. Everything else is true of the
 // TCP socket and passes. doc/options.md has them all.
 #include <errno.h>
-#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
 
-#include <algorithm>
 #include <optional>
 
 #include "ddpsock/ddpsock.h"
@@ -157,11 +155,11 @@ int set_low_water(int fd, const void* value, socklen_t length) {
   const SocketUse use(fd);
   if (!use || !has_live_stream(use.phase()))
     return real.setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, value, length);
-  if (length < sizeof(int)) return fail(EINVAL);
-  int bytes;
-  memcpy(&bytes, value, sizeof(bytes));
-  // As the kernel reads it: negative is "as much as can be", 0 is 1.
-  bytes = bytes < 0 ? INT_MAX : std::max(bytes, 1);
+  // What it comes to is the kernel's to say; but it counts frames.
+  if (real.setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, value, length) != 0) return -1;
+  const int bytes = int_option(fd, SOL_SOCKET, SO_RCVLOWAT, 1);
+  const int one = 1;
+  real.setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
   use->receive_low_water.store(bytes, std::memory_order_relaxed);
   use->stream.load(std::memory_order_acquire)->set_receive_low_water(bytes);
   return 0;

@@ -38,6 +38,11 @@ inline constexpr uint32_t kSpillPiece = 256 * 1024;
 // The piece in which the reader stands is not written again before it has left it.
 inline constexpr uint32_t kMostSpilt = kSpillSize - kSpillPiece;
 inline constexpr size_t kMostBytes = size_t{kSmallSize} + kRingSize + kMostSpilt;
+// So much must be free before pollers call a blocking socket writable: a quarter, TCP wants a
+// third.
+inline constexpr size_t kRoomOfAPromise = kMostSpilt / 4;
+// Where so much lies unread its writer may be waiting: the reader must not wait for more.
+inline constexpr size_t kAsGoodAsFull = kMostSpilt - kRoomOfAPromise;
 inline constexpr size_t kRingsSize = size_t{kRingSize} + kSpillSize;
 // Apart so far, because processors fetch lines in pairs.
 inline constexpr size_t kLine = 128;

@@ -206,7 +206,8 @@ bool is_recv_ready(Connection& c, int fd) {
   if (is_next_in_memory(c, fd) && !is_left_behind(c)) return is_ready_in_memory(c, fd);
   prepare_look(c, fd);
   const auto wanted = static_cast<size_t>(c.rx.low_water);
-  Scan scan(c, fd, wanted);
+  // Small chunks are more than half overhead.
+  Scan scan(c, fd, wanted > 1 ? std::max(wanted, bytes_queued(fd)) : wanted);
   Scan::Sight sight = scan.look_for(wanted);
   if (sight.payload == 0 && sight.has_empty) {
     if (const int e = scan.drop_empty(); e != 0) {
@@ -224,7 +225,9 @@ bool is_recv_ready(Connection& c, int fd) {
   if (sight.has_ended || sight.error != 0) return true;
   if (sight.payload >= wanted) return true;
   // What cannot grow any more need not reach the mark.
-  if (sight.payload > 0 && is_ready_now(fd, POLLRDHUP)) return true;
+  if (sight.payload > 0 &&
+      (sight.has_more || is_ready_now(fd, POLLRDHUP) || is_receiving_at_limit(fd)))
+    return true;
   if (sight.payload == 0 && sight.has_partial && !sight.has_empty) take_partial(c, fd);
   return false;
 }

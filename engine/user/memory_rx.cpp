@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <poll.h>
 
+#include <algorithm>
+
 #include "base/keep_errno.h"
 #include "base/sys.h"
 #include "engine/user/failure.h"
@@ -115,7 +117,7 @@ Io peek_in_memory(Connection& c, int fd, std::span<const iovec> to, int flags) {
 bool is_ready_in_memory(Connection& c, int fd) {
   c.habit.on_poller();
   InLane lane(c);
-  const auto mark = static_cast<size_t>(c.rx.low_water);
+  const size_t mark = std::min(static_cast<size_t>(c.rx.low_water), shm::kAsGoodAsFull);
   for (bool is_first = true;; is_first = false) {
     const size_t have = lane->size();
     if (have >= mark || lane->next(1).is_corrupt) return true;
@@ -153,7 +155,8 @@ Glance glance(const Connection& c) {
   const uint64_t tail = in.writer.tail.load(std::memory_order_acquire);
   const uint64_t unread =
       (tail & ~shm::kClosedBit) - in.reader.head.load(std::memory_order_relaxed);
-  const auto mark = static_cast<uint64_t>(c.rx.low_water.load(std::memory_order_relaxed));
+  const uint64_t mark = std::min(
+      static_cast<size_t>(c.rx.low_water.load(std::memory_order_relaxed)), shm::kAsGoodAsFull);
   const bool has_ended = in.writer.has_ended.load(std::memory_order_relaxed) != 0;
   // What comes by the wire first may still be under way there.
   const bool is_behind_wire = way == Way::kWire;

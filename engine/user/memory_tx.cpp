@@ -53,9 +53,7 @@ constexpr Duration kReaderPatience = Duration::from_ms(1);
 // The kernel refuses long before.
 constexpr int kMostPiecesOfFiller = 1024;
 constexpr size_t kMostSlices = 64;
-// So much must be free before pollers call a blocking socket writable: a quarter, TCP wants a
-// third.
-constexpr size_t kRoomOfAPromise = shm::kMostSpilt / 4;
+using shm::kRoomOfAPromise;
 
 }  // namespace
 

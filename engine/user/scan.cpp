@@ -77,6 +77,7 @@ Scan::Sight Scan::look_for(size_t wanted, IoCursor* to, bool is_truncating) {
   const ssize_t n = base::sys.recv(fd_, data + end, most, MSG_PEEK | MSG_DONTWAIT);
   const int error = errno;
   if (n > 0) sight.queued = static_cast<size_t>(n);
+  sight.has_more = sight.queued == capacity_ - end;
   if (n > static_cast<ssize_t>(kept)) {
     if (kept != 0) std::memmove(data + end, data + end + 1, static_cast<size_t>(n) - 1);
     end += static_cast<uint32_t>(n) - kept;

@@ -29,6 +29,7 @@ class Scan {
     bool has_control = false;         // and the first is not even of the stream
     bool has_reached_border = false;  // what lies in memory comes next, and was looked at
     bool has_partial = false;         // an incomplete FPDU lies in the kernel
+    bool has_more = false;            // than one look sees
   };
   // Copies deliverable payload into `to`, or only counts it as MSG_TRUNC does, verifying each FPDU
   // it takes from. Without `to` all of it is counted.

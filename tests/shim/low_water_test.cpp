@@ -105,6 +105,51 @@ TEST_P(LowWater, YieldsToAnEnd) {
   EXPECT_EQ(recv_to_end(server_), pattern(10));
 }
 
+// What TCP makes of a mark, without the library.
+int mark_of_tcp(int mark) {
+  const Fd socket = make_raw_client_socket();
+  set_option(socket.get(), SOL_SOCKET, SO_RCVLOWAT, mark);
+  return get_option(socket.get(), SOL_SOCKET, SO_RCVLOWAT);
+}
+
+constexpr int kFarTooHigh = 1 << 30;
+
+TEST_P(LowWater, YieldsWhereNoMoreFits) {
+  set_option(server_, SOL_SOCKET, SO_RCVLOWAT, kFarTooHigh);
+  const std::string bytes = pattern(16 * 1024 * 1024);
+  std::jthread sender([&] { send_all(client_, bytes); });
+  EXPECT_TRUE(is_readable(10'000));
+  EXPECT_TRUE(is_same(recv_exactly(server_, bytes.size()), bytes));
+}
+
+TEST_P(LowWater, YieldsToASmallBuffer) {
+  set_option(server_, SOL_SOCKET, SO_RCVBUF, 20'000);
+  set_option(server_, SOL_SOCKET, SO_RCVLOWAT, kFarTooHigh);
+  EXPECT_EQ(get_option(server_, SOL_SOCKET, SO_RCVLOWAT), 20'000);
+  const std::string bytes = pattern(8 * 1024 * 1024);
+  std::jthread sender([&] { send_all(client_, bytes); });
+  EXPECT_TRUE(is_readable(10'000));
+  EXPECT_TRUE(is_same(recv_exactly(server_, bytes.size()), bytes));
+}
+
+class LowWaterOfRecv : public TcpTest {
+ protected:
+  const Pair pair_ = connected_pair();
+  const int client_ = pair_.client.get(), server_ = pair_.server.get();
+};
+
+TEST_F(LowWaterOfRecv, IsNoHigherThanTcps) {
+  expect_alive(client_, server_);
+  for (const int mark : {0, 1, 100, 1'000'000, kFarTooHigh, -1}) {
+    set_option(server_, SOL_SOCKET, SO_RCVLOWAT, mark);
+    EXPECT_EQ(get_option(server_, SOL_SOCKET, SO_RCVLOWAT), mark_of_tcp(mark)) << mark;
+  }
+  const std::string bytes = pattern(static_cast<size_t>(mark_of_tcp(-1)) + 1000);
+  std::jthread sender([&] { send_all(client_, bytes); });
+  std::string room(2 * bytes.size(), 0);
+  EXPECT_GT(recv(server_, room.data(), room.size(), 0), 0);
+}
+
 TEST_P(LowWater, OfANonblockingSocket) {
   make_nonblocking(server_);
   send_all(client_, pattern(10));
