@@ -6,6 +6,8 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 
+#include <atomic>
+
 #include "base/unfinished.h"
 
 namespace ddpsock::base {
@@ -16,6 +18,10 @@ extern constinit const char* single_threaded;
 inline bool is_single_threaded() {
   return *single_threaded != 0;
 }
+
+// Has a thread of this process ever asked to be cancelled at any instruction? Then bytes are taken
+// from the kernel by calls that are no cancellation points, and do not wait.
+inline constinit std::atomic<bool> is_any_asynchronous{false};
 
 // The calling thread is not cancelled while one of these lives, but at its next cancellation point
 // after. For system calls that do not wait, in code that must not be left half-way: most of what

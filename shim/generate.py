@@ -71,12 +71,17 @@ class Call:
         return ', '.join(types)
 
     @property
+    def is_on_descriptor(self):
+        return any(p.name in DESCRIPTORS for p in self.params)
+
+    @property
     def names(self):
         return [self.name] + [a for a in self.options.get('alias', '').split(',') if a]
 
 
 DECLARATION = re.compile(r'^(?P<result>\w[\w ]*?\**)\s+(?P<name>\w+)\((?P<params>[^()]*)\)$')
 PARAM = re.compile(r'^(?P<type>.*[\s*])(?P<name>\w+)$')
+DESCRIPTORS = {'fd', 'fds', 'set', 'readers', 'first'}
 OPTIONS = {'alias', 'fd', 'on', 'boot', 'variadic'}
 
 
@@ -152,23 +157,30 @@ def wide_body(call):
             f'real.{twin}({args}, rest); va_end(rest); return result;')
 
 
+def whole(call):
+    """The call, which no thread is cancelled in the middle of (cancel_type.h)."""
+    return f'whole([=] {{ return {call}; }})'
+
+
 def wrapper_body(call, calls):
     real = f'real.{call.member}({call.arg_list})'
     if call.body.startswith('wide'):
         return wide_body(call)
     if call.is_open:
-        return (f'va_list rest; va_start(rest, {call.params[-1].name}); const {call.result} result = '
-                f'own_{call.member}({call.arg_list}, rest); va_end(rest); return result;')
+        own = f'own_{call.member}({call.arg_list}, rest);'
+        kept, given = ('', '') if call.result == 'void' else (f'const {call.result} result = ', ' return result;')
+        return f'va_list rest; va_start(rest, {call.params[-1].name}); {kept}{own} va_end(rest);{given}'
     if call.body == 'own':
-        return f'return own_{call.member}({call.arg_list});'
+        own = f'own_{call.member}({call.arg_list})'
+        return f'return {whole(own) if call.is_on_descriptor else own};'
     if call.body == 'fd':
         fd = call.options.get('fd', 'fd')
-        return (f'return is_ours({fd}) ? chosen_{call.member}({call.arg_list}) : {real};')
+        return f'return is_ours({fd}) ? {whole(f"chosen_{call.member}({call.arg_list})")} : {real};'
     base, args, condition = split_as(call, calls)
     if base.body == 'own':
-        return f'return {condition} ? {real} : own_{base.member}({args});'
+        return f'return {condition} ? {real} : {whole(f"own_{base.member}({args})")};'
     fd = base.options.get('fd', 'fd')
-    return f'return is_ours({fd}) && !({condition}) ? chosen_{base.member}({args}) : {real};'
+    return f'return is_ours({fd}) && !({condition}) ? {whole(f"chosen_{base.member}({args})")} : {real};'
 
 
 def wrapped_calls(calls):
@@ -185,6 +197,7 @@ def write_wrappers(calls):
     out = [BANNER, '''#include <stdarg.h>
 
 #include "shim/calls.h"
+#include "shim/cancel_type.h"
 #include "shim/fd_table.h"
 #include "shim/real.h"
 #include "shim/stdio_files.h"

@@ -61,19 +61,24 @@ class Writing(unittest.TestCase):
     def test_body_fd_looks_at_the_named_argument(self):
         calls = generate.parse('int f(int set, int in) | fd | fd=in')
         self.assertEqual(generate.wrapper_body(calls[0], calls),
-                         'return is_ours(in) ? chosen_f(set, in) : real.f(set, in);')
+                         'return is_ours(in) ? whole([=] { return chosen_f(set, in); }) : real.f(set, in);')
 
     def test_fortified_twin_keeps_the_check(self):
         calls = generate.parse('int f(int fd, int n) | fd\n'
                                'int __f_chk(int fd, int n, int room) | as f unless n > room')
         self.assertEqual(generate.wrapper_body(calls[1], calls),
-                         'return is_ours(fd) && !(n > room) ? chosen_f(fd, n) '
+                         'return is_ours(fd) && !(n > room) ? whole([=] { return chosen_f(fd, n); }) '
                          ': real.f_chk(fd, n, room);')
 
     def test_twin_of_nothing_is_refused(self):
         calls = generate.parse('int __f_chk(int fd) | as f unless true')
         with self.assertRaises(generate.ListError):
             generate.wrapper_body(calls[0], calls)
+
+    def test_what_names_a_descriptor_is_made_whole(self):
+        calls = generate.parse('int f(int fd, int n) | own\nint g(int n) | own')
+        self.assertEqual(generate.wrapper_body(calls[0], calls), 'return whole([=] { return own_f(fd, n); });')
+        self.assertEqual(generate.wrapper_body(calls[1], calls), 'return own_g(n);')
 
     def test_variadic_is_so_in_the_real_table(self):
         calls = generate.parse('int f(int fd, int op, void* more) | own | variadic=2')
@@ -102,6 +107,10 @@ class Writing(unittest.TestCase):
         self.assertIn('int own_f(int fd, va_list rest);', generate.write_calls_h(calls))
         self.assertNotIn('(*f)', generate.write_real_h(calls))
         self.assertNotIn('boot_f', generate.write_boot(calls))
+
+    def test_open_parameters_of_a_call_without_a_result(self):
+        calls = generate.parse('void f(int n, ...) | own')
+        self.assertEqual(generate.wrapper_body(calls[0], calls), 'va_list rest; va_start(rest, n); own_f(n, rest); va_end(rest);')
 
 
     def test_files_are_made_fit_for_wide_characters(self):

@@ -244,9 +244,8 @@ int chosen_recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timesp
       },
       [&](std::span<mmsghdr> rest) {
         timespec time;
-        const timespec* left = deadline.left(time);
         return real.recvmmsg(fd, rest.data(), static_cast<unsigned>(rest.size()), wanted,
-                             left == nullptr ? nullptr : &time);
+                             deadline.left(time));
       });
   if (!done) return on_libc();
   if (*done > 0) tell_rest(deadline, timeout);

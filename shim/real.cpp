@@ -47,10 +47,27 @@ void* find_next(const char* name) {
   return is_inside_this_library(found) ? nullptr : found;
 }
 
+// What the kernel has handed over is not to be lost with a thread that is cancelled just then.
+bool must_not_be_cancelled(int flags) {
+  return (flags & MSG_DONTWAIT) != 0 && base::is_any_asynchronous.load(std::memory_order_relaxed);
+}
+
+ssize_t recv_for_engines(int fd, void* to, size_t size, int flags) {
+  if (must_not_be_cancelled(flags)) [[unlikely]]
+    return base::kernel_call(SYS_recvfrom, fd, to, size, flags, nullptr, nullptr);
+  return real.recv(fd, to, size, flags);
+}
+
+ssize_t recvmsg_for_engines(int fd, msghdr* message, int flags) {
+  if (must_not_be_cancelled(flags)) [[unlikely]]
+    return base::kernel_call(SYS_recvmsg, fd, message, flags);
+  return real.recvmsg(fd, message, flags);
+}
+
 void give_engines_the_real_calls() {
   base::sys = {
-      .recv = real.recv,
-      .recvmsg = real.recvmsg,
+      .recv = recv_for_engines,
+      .recvmsg = recvmsg_for_engines,
       .send = real.send,
       .sendmsg = real.sendmsg,
       .poll = real.poll,

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
+#include "base/cancellation.h"
 #include "base/sys.h"
 #include "engine/user/failure.h"
 #include "engine/user/io_cursor.h"
@@ -139,7 +140,8 @@ ssize_t Receiver::read(uint32_t ask, int flags) {
   // What is known to be queued is not slept for.
   if (rx_.queued > 0) flags |= MSG_DONTWAIT;
   if ((flags & MSG_DONTWAIT) == 0 && !prepare_to_sleep()) return -1;
-  if ((flags & MSG_DONTWAIT) == 0 && c_.arena.may_be_shared(&c_.r)) {
+  if ((flags & MSG_DONTWAIT) == 0 && (c_.arena.may_be_shared(&c_.r) ||
+                                      base::is_any_asynchronous.load(std::memory_order_relaxed))) {
     if (const ssize_t n = await_byte(); n <= 0) return n;
     flags |= MSG_DONTWAIT;
   }

@@ -398,6 +398,75 @@ TEST_F(Cancellation, PendingActsBeforeAnyByteIsTaken) {
   EXPECT_EQ(recv_exactly(server_, 3), "abc");
 }
 
+TEST_F(Cancellation, PendingActsBeforeADescriptorIsClosed) {
+  expect_alive(client_, server_);
+  int fd = server_;
+  pthread_t thread;
+  auto call = [](void* arg) -> void* {
+    pthread_cancel(pthread_self());
+    close(*static_cast<int*>(arg));
+    return nullptr;
+  };
+  ASSERT_EQ(pthread_create(&thread, nullptr, call, &fd), 0);
+  void* result = nullptr;
+  ASSERT_EQ(pthread_join(thread, &result), 0);
+  EXPECT_EQ(result, PTHREAD_CANCELED);
+  expect_alive(client_, server_);
+}
+
+// At any instruction, of theirs or of the library's: iperf3 ends its threads so.
+void* receive_for_ever(void* fd) {
+  static char room[128 * 1024];
+  pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, nullptr);
+  for (;;) recv(*static_cast<int*>(fd), room, sizeof room, 0);
+}
+
+void* send_for_ever(void* fd) {
+  static char room[128 * 1024];
+  pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, nullptr);
+  for (;;) send(*static_cast<int*>(fd), room, sizeof room, 0);
+}
+
+constexpr int kAsynchronousRounds = 30;
+
+void cancel_soon(pthread_t thread, int round) {
+  usleep(static_cast<useconds_t>(1000 + round * 137));
+  ASSERT_EQ(pthread_cancel(thread), 0);
+  void* result = nullptr;
+  ASSERT_EQ(pthread_join(thread, &result), 0);
+  EXPECT_EQ(result, PTHREAD_CANCELED);
+}
+
+TEST_F(Cancellation, AsynchronousOfABusyReader) {
+  for (int round = 0; round < kAsynchronousRounds && !HasFailure(); ++round) {
+    pair_ = connected_pair();
+    int fd = pair_.server.get();
+    std::atomic<bool> is_over{false};
+    std::jthread sender([&] {
+      const std::string bytes(60'000, 'x');
+      while (!is_over) send_all(pair_.client.get(), bytes);
+      shutdown(pair_.client.get(), SHUT_WR);
+    });
+    pthread_t thread;
+    ASSERT_EQ(pthread_create(&thread, nullptr, receive_for_ever, &fd), 0);
+    cancel_soon(thread, round);
+    is_over = true;
+    recv_to_end(fd);
+  }
+}
+
+TEST_F(Cancellation, AsynchronousOfABusyWriter) {
+  for (int round = 0; round < kAsynchronousRounds && !HasFailure(); ++round) {
+    pair_ = connected_pair();
+    int fd = pair_.client.get();
+    std::jthread reader([&] { recv_to_end(pair_.server.get()); });
+    pthread_t thread;
+    ASSERT_EQ(pthread_create(&thread, nullptr, send_for_ever, &fd), 0);
+    cancel_soon(thread, round);
+    EXPECT_EQ(shutdown(fd, SHUT_WR), 0);
+  }
+}
+
 TEST_F(Cancellation, DisabledWaitsForTheBytes) {
   int fd = server_;
   pthread_t thread;

@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <locale.h>
 #include <malloc.h>
+#include <netdb.h>
 #include <sys/wait.h>
+#include <syslog.h>
 #include <unistd.h>
 #include <wchar.h>
 
@@ -289,6 +291,55 @@ TEST_F(Stdio, StandardOutputGoesWhereTheDescriptorGoes) {
   const ssize_t n = read(pipe_fds[0], text, sizeof text);
   EXPECT_EQ(std::string(text, n < 0 ? 0 : static_cast<size_t>(n)), "to the pipe");
   close(pipe_fds[0]);
+}
+
+// libc writes those lines by itself.
+TEST_F(Stdio, SyslogSaysItsLinesToAConnectionToo) {
+  std::array<int, 2> pipe_fds{};
+  ASSERT_EQ(pipe(pipe_fds.data()), 0);
+  Child child([&] {
+    openlog("first", LOG_PERROR, LOG_USER);
+    dup2(pair_.client.get(), 2);
+    syslog(LOG_INFO, "%s", std::string(2'000, 'x').c_str());
+    openlog("second", LOG_PERROR | LOG_PID, LOG_USER);
+    errno = ENOENT;
+    const std::string reason = "%s%m\n";  // which is libc's own
+    syslog(LOG_INFO, reason.c_str(), "");
+    setlogmask(LOG_UPTO(LOG_ERR));
+    syslog(LOG_INFO, "masked");
+    closelog();
+    syslog(LOG_ERR, "nobody");
+    dup2(pipe_fds[1], 2);
+    syslog(LOG_ERR, "to the pipe");
+  });
+  const std::string pid = "[" + std::to_string(child.pid()) + "]: ";
+  child.expect_success();
+  pair_.client.close();
+  close(pipe_fds[1]);
+  EXPECT_EQ(recv_to_end(peer_), "first: " + std::string(2'000, 'x') + "\nsecond" + pid +
+                                    "No such file or directory\n" + program_invocation_short_name +
+                                    pid + "nobody\n");
+  char text[64];
+  const ssize_t n = read(pipe_fds[0], text, sizeof text);
+  EXPECT_EQ(std::string(text, n < 0 ? 0 : static_cast<size_t>(n)),
+            program_invocation_short_name + pid + "to the pipe\n");
+  close(pipe_fds[0]);
+}
+
+TEST_F(Stdio, PerrorSaysItToAConnectionToo) {
+  Child child([&] {
+    dup2(pair_.client.get(), 2);
+    errno = ENOENT;
+    perror("why");
+    errno = ENOENT;
+    perror(nullptr);
+    h_errno = HOST_NOT_FOUND;
+    herror("who");
+  });
+  child.expect_success();
+  pair_.client.close();
+  EXPECT_EQ(recv_to_end(peer_),
+            "why: No such file or directory\nNo such file or directory\nwho: Unknown host\n");
 }
 
 TEST_F(Stdio, StandardFilesCanBeClosedAndReopened) {
