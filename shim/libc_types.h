@@ -21,6 +21,9 @@
 #include <time.h>
 #include <wchar.h>
 
+struct termios;
+struct winsize;
+
 static_assert(sizeof(off_t) == 8 && sizeof(long) == 8, "64-bit systems only");
 
 #endif  // DDPSOCK_SHIM_LIBC_TYPES_H_

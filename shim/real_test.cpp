@@ -37,7 +37,7 @@ TEST(Real, EveryEntryIsAnotherLibrarys) {
 }
 
 TEST(Real, EnginesGetTheRealCalls) {
-  EXPECT_EQ(base::sys.recv, real.recv);
+  EXPECT_EQ(base::sys.send, real.send);
   EXPECT_EQ(base::sys.close, real.close);
   EXPECT_EQ(base::sys.fcntl, real.fcntl);
 }

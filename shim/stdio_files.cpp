@@ -12,6 +12,7 @@
 #include <mutex>
 #include <new>
 
+#include "base/cancellation.h"
 #include "base/keep_errno.h"
 #include "shim/calls.h"
 #include "shim/connection.h"
@@ -56,7 +57,9 @@ int seek_file(void*, off64_t*, int) {
   return -1;
 }
 
+// For fclose(), which libc does not let be cancelled there.
 int close_fd(int fd) {
+  const base::UncancelledCall whole;
   return is_ours(fd) ? chosen_close(fd) : real.close(fd);
 }
 

@@ -823,7 +823,8 @@ TEST_F(Wrappers, LowWaterCountsPayloadAndReadsBack) {
   base::kernel_call(SYS_getsockopt, client, SOL_SOCKET, SO_RCVLOWAT, &kernels, &length);
   EXPECT_EQ(kernels, 1);
   setsockopt(client, SOL_SOCKET, SO_RCVLOWAT, &negative, sizeof(negative));
-  EXPECT_EQ(int_option(client, SOL_SOCKET, SO_RCVLOWAT), INT_MAX);
+  const int highest = int_option(client, SOL_SOCKET, SO_RCVLOWAT);
+  EXPECT_TRUE(highest > 100 && highest < INT_MAX) << highest;
 }
 
 TEST_F(Wrappers, AWishChoosesAConnection) {

@@ -4,9 +4,11 @@
 #include <locale.h>
 #include <malloc.h>
 #include <netdb.h>
+#include <pty.h>
 #include <sys/wait.h>
 #include <syslog.h>
 #include <unistd.h>
+#include <utmp.h>
 #include <wchar.h>
 
 #include <array>
@@ -340,6 +342,68 @@ TEST_F(Stdio, PerrorSaysItToAConnectionToo) {
   pair_.client.close();
   EXPECT_EQ(recv_to_end(peer_),
             "why: No such file or directory\nNo such file or directory\nwho: Unknown host\n");
+}
+
+// libc puts other things in the place of the descriptors by itself.
+TEST_F(Stdio, ADaemonLeavesItsConnection) {
+  std::array<int, 2> pipe_fds{};
+  ASSERT_EQ(pipe(pipe_fds.data()), 0);
+  expect_alive(pair_.client.get(), peer_);
+  Child child([&] {
+    for (int fd = 0; fd <= 2; ++fd) dup2(pair_.client.get(), fd);
+    pair_.client.close();
+    if (daemon(1, 0) != 0) _exit(1);
+    char byte;
+    const bool is_nowhere = write(1, "lost", 4) == 4 && read(0, &byte, 1) == 0;
+    _exit(write(pipe_fds[1], is_nowhere ? "y" : "n", 1) == 1 ? 0 : 1);
+  });
+  child.expect_success();
+  pair_.client.close();
+  EXPECT_EQ(recv_to_end(peer_), "");
+  char answer = 0;
+  EXPECT_EQ(read(pipe_fds[0], &answer, 1), 1);
+  EXPECT_EQ(answer, 'y');
+  close(pipe_fds[0]);
+  close(pipe_fds[1]);
+}
+
+TEST_F(Stdio, ATerminalTakesTheConnectionsPlace) {
+  expect_alive(pair_.client.get(), peer_);
+  int master = -1, terminal = -1;
+  ASSERT_EQ(openpty(&master, &terminal, nullptr, nullptr, nullptr), 0);
+  const auto said = [](int fd) {
+    char text[64];
+    const ssize_t n = read(fd, text, sizeof text);
+    return std::string(text, n < 0 ? 0 : static_cast<size_t>(n));
+  };
+  Child child([&] {
+    for (int fd = 0; fd <= 2; ++fd) dup2(pair_.client.get(), fd);
+    if (login_tty(terminal) != 0 || write(1, "login", 5) != 5) _exit(1);
+    char byte;
+    _exit(read(0, &byte, 1) == 1 ? 0 : 1);  // the terminal goes with its last process
+  });
+  EXPECT_EQ(said(master), "login");
+  EXPECT_EQ(write(master, "\n", 1), 1);
+  child.expect_success();
+  close(master);
+  close(terminal);
+  Child parent([&] {
+    for (int fd = 0; fd <= 2; ++fd) dup2(pair_.client.get(), fd);
+    int own_master = -1;
+    const pid_t grandchild = forkpty(&own_master, nullptr, nullptr, nullptr);
+    if (grandchild < 0) _exit(1);
+    if (grandchild == 0) {
+      char byte;
+      _exit(write(1, "fork", 4) == 4 && read(0, &byte, 1) == 1 ? 0 : 1);
+    }
+    const bool is_there = said(own_master) == "fork" && write(own_master, "\n", 1) == 1;
+    int status = 1;
+    waitpid(grandchild, &status, 0);
+    _exit(is_there && status == 0 && write(1, "peer", 4) == 4 ? 0 : 1);
+  });
+  parent.expect_success();
+  pair_.client.close();
+  EXPECT_EQ(recv_to_end(peer_), "peer");
 }
 
 TEST_F(Stdio, StandardFilesCanBeClosedAndReopened) {
