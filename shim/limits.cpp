@@ -18,10 +18,12 @@ bool is_listening() {
   return false;
 }
 
-void before_limit(int what, const rlimit* limit) {
+// A sanitizer's runtime sets limits before functions with variables in memory can run under it, so
+// what is asked first is asked by the callers.
+[[gnu::noinline, gnu::cold]] void before_limit(int what, const rlimit* limit) {
   const bool is_of_memory = what == RLIMIT_AS || what == RLIMIT_DATA;
   if (!is_of_memory || limit == nullptr || limit->rlim_cur == RLIM_INFINITY) return;
-  if (!is_any_ours() || is_vfork_child() || !is_listening()) return;
+  if (is_vfork_child() || !is_listening()) return;
   const base::KeepErrno keep;
   engine::user_stream_engine().is_available();
 }
@@ -29,12 +31,12 @@ void before_limit(int what, const rlimit* limit) {
 }  // namespace
 
 int own_setrlimit(int what, const rlimit* limit) {
-  before_limit(what, limit);
+  if (is_any_ours()) before_limit(what, limit);
   return real.setrlimit(what, limit);
 }
 
 int own_prlimit(pid_t process, int what, const rlimit* limit, rlimit* before) {
-  if (process == 0 || process == getpid()) before_limit(what, limit);
+  if (is_any_ours() && (process == 0 || process == getpid())) before_limit(what, limit);
   return real.prlimit(process, what, limit, before);
 }
 
