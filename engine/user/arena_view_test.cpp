@@ -71,7 +71,7 @@ TEST(ArenaView, SaysWhatAStreamHasDone) {
   EXPECT_EQ(there->received.fpdus, 100u);
   EXPECT_EQ(there->received.bytes_copied, 6400u);
   EXPECT_EQ(there->crcs_checked, 100u);
-  EXPECT_EQ(there->received.waits, 100u) << "a blocking recv each";
+  EXPECT_EQ(there->received.waits, 99u) << "a blocking recv each; the first came with the start";
   EXPECT_GE(here->sent.system_calls, 100u);
   EXPECT_LE(here->sent.system_calls, 120u);
   EXPECT_GE(there->received.system_calls, 100u);
