@@ -200,6 +200,8 @@ class Stream {
   // sleep go on with a duplicate, as the kernel's go on with the socket. release() closes it; until
   // then the peer sees no end, as with TCP.
   virtual void outlive(int /*fd*/) {}
+  // That duplicate, for a call that goes on after it slept; -1: none.
+  virtual int outliving() const { return -1; }
 
   // A call that does not sleep is done with its descriptor much sooner.
   static constexpr Duration kMostCallTime = Duration::from_ms(100);

@@ -184,10 +184,16 @@ ssize_t chosen_sendmsg(int fd, const msghdr* message, int flags) {
       [=](engine::Stream& stream) { return send_message(stream, fd, *message, flags); }, on_libc);
 }
 
+int outliving(const Socket& socket) {
+  const engine::Stream* stream = socket.stream.load(std::memory_order_acquire);
+  return stream != nullptr ? stream->outliving() : -1;
+}
+
 // Like the kernel, holds the socket for all messages: who has its number after one that slept gets
-// nothing of the rest. An error is reported only if it is the first message's. Nothing: the call is
-// libc's. move(use, stream, message) -> Io; is_last(message) once it has been moved;
-// move_plain(messages) -> int where the connection has returned to plain TCP behind some.
+// nothing of the rest, which goes on with what outlives the number. An error is reported only if it
+// is the first message's. Nothing: the call is libc's. move(use, stream, fd, message) -> Io;
+// is_last(message) once it has been moved; move_plain(fd, messages) -> int where the connection has
+// returned to plain TCP behind some.
 template <typename Move, typename IsLast, typename MovePlain>
 std::optional<int> move_each(int fd, int flags, Direction direction, std::span<mmsghdr> messages,
                              Move move, IsLast is_last, MovePlain move_plain) {
@@ -195,14 +201,17 @@ std::optional<int> move_each(int fd, int flags, Direction direction, std::span<m
   if (!use) return std::nullopt;
   int done = 0;
   for (mmsghdr& m : messages) {
-    if (done > 0 && socket_at(fd) != &*use) break;
+    if (done > 0 && socket_at(fd) != &*use) fd = outliving(*use);
+    if (fd < 0) break;
     const auto moved = serve_stream(use, fd, flags, direction, [&](engine::Stream& stream) {
-      return move(use, stream, m.msg_hdr);
+      return move(use, stream, fd, m.msg_hdr);
     });
     if (!moved && done == 0) return std::nullopt;
     if (!moved) {
       const base::KeepErrno keep;
-      return done + std::max(move_plain(messages.subspan(static_cast<size_t>(done))), 0);
+      const bool is_taken = socket_at(fd) != &*use && outliving(*use) != fd;
+      if (is_taken || use.phase() != Phase::kPlain) return done;
+      return done + std::max(move_plain(fd, messages.subspan(static_cast<size_t>(done))), 0);
     }
     if (*moved < 0) return done > 0 ? done : -1;
     m.msg_len = static_cast<unsigned>(*moved);
@@ -234,17 +243,17 @@ int chosen_recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timesp
   int wanted = flags & ~MSG_WAITFORONE;
   const auto done = move_each(
       fd, flags, Direction::kReceive, {messages, count},
-      [&](const SocketUse& use, engine::Stream& stream, msghdr& message) {
-        return receive_message(use, stream, fd, message, wanted);
+      [&](const SocketUse& use, engine::Stream& stream, int at, msghdr& message) {
+        return receive_message(use, stream, at, message, wanted);
       },
       // The kernel looks at the time between messages only.
       [&](const mmsghdr&) {
         if ((flags & MSG_WAITFORONE) != 0) wanted |= MSG_DONTWAIT;
         return deadline.is_over();
       },
-      [&](std::span<mmsghdr> rest) {
+      [&](int at, std::span<mmsghdr> rest) {
         timespec time;
-        return real.recvmmsg(fd, rest.data(), static_cast<unsigned>(rest.size()), wanted,
+        return real.recvmmsg(at, rest.data(), static_cast<unsigned>(rest.size()), wanted,
                              deadline.left(time));
       });
   if (!done) return on_libc();
@@ -264,13 +273,13 @@ int chosen_sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
   leave_for_urgent_data(fd, flags);
   const auto done = move_each(
       fd, flags, Direction::kSend, {messages, std::min(count, unsigned{IOV_MAX})},
-      [=](const SocketUse&, engine::Stream& stream, const msghdr& message) {
-        return send_message(stream, fd, message, flags);
+      [=](const SocketUse&, engine::Stream& stream, int at, const msghdr& message) {
+        return send_message(stream, at, message, flags);
       },
       // What followed a message that was sent in part would leave a hole.
       [](const mmsghdr& m) { return m.msg_len < size_of(m.msg_hdr); },
-      [=](std::span<mmsghdr> rest) {
-        return real.sendmmsg(fd, rest.data(), static_cast<unsigned>(rest.size()), flags);
+      [=](int at, std::span<mmsghdr> rest) {
+        return real.sendmmsg(at, rest.data(), static_cast<unsigned>(rest.size()), flags);
       });
   return done ? *done : on_libc();
 }

@@ -64,7 +64,7 @@ Io shutdown(Connection& c, int fd, int how) {
 
 void release(Connection& c, int fd) {
   // Whose program has closed the number first.
-  const base::UniqueFd outliving(c.outliving.exchange(-1, std::memory_order_acq_rel));
+  const base::UniqueFd outliving = take_outliving(c);
   if (fd < 0) fd = outliving.get();
   // What was closed unseen may be another's by now.
   const bool needs_socket = c.tx.tail_block != Arena::kNoBlock || c.segment.load() != nullptr;

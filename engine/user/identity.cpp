@@ -6,8 +6,12 @@
 #include "engine/user/identity.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
 
 #include "base/fd.h"
 #include "base/keep_errno.h"
@@ -18,6 +22,35 @@ namespace ddpsock::engine {
 namespace {
 
 constinit std::atomic<StreamEngine::Naming> naming{nullptr};
+
+// Connection::outliving of all connections, 0: room. A forked child gets copies that its program
+// knows nothing of, and which would keep the peer from seeing an end.
+constexpr size_t kMostOutliving = 64;
+constinit std::array<std::atomic<int>, kMostOutliving> outliving_fds{};
+
+void close_in_child() {
+  const base::KeepErrno keep;
+  for (std::atomic<int>& entry : outliving_fds)
+    if (const int fd = entry.exchange(0); fd != 0) base::sys.close(fd);
+}
+
+bool note_outliving(int fd) {
+  static constinit std::atomic<bool> has_handler{false};
+  if (!has_handler.load(std::memory_order_relaxed) && !has_handler.exchange(true))
+    pthread_atfork(nullptr, nullptr, close_in_child);
+  return std::ranges::any_of(outliving_fds, [&](std::atomic<int>& entry) {
+    int none = 0;
+    return entry.compare_exchange_strong(none, fd);
+  });
+}
+
+// False: it is closed already, because this is a child.
+bool forget_outliving(int fd) {
+  return std::ranges::any_of(outliving_fds, [&](std::atomic<int>& entry) {
+    int noted = fd;
+    return entry.compare_exchange_strong(noted, 0);
+  });
+}
 
 }  // namespace
 
@@ -52,9 +85,17 @@ void outlive(Connection& c, int fd) {
   const base::KeepErrno keep;
   if (c.outliving.load(std::memory_order_relaxed) >= 0 || !is_my_cookie(c, fd)) return;
   base::UniqueFd copy(base::sys.fcntl(fd, F_DUPFD_CLOEXEC, base::high_number()));
+  if (!copy.is_valid() || !note_outliving(copy.get())) return;
   int none = -1;
-  if (copy.is_valid() && c.outliving.compare_exchange_strong(none, copy.get()))
+  if (c.outliving.compare_exchange_strong(none, copy.get()))
     static_cast<void>(copy.release());
+  else
+    forget_outliving(copy.get());
+}
+
+base::UniqueFd take_outliving(Connection& c) {
+  const int fd = c.outliving.exchange(-1, std::memory_order_acq_rel);
+  return base::UniqueFd(fd >= 0 && forget_outliving(fd) ? fd : -1);
 }
 
 void await_calls(Connection& c, Time give_up) {

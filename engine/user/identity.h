@@ -26,6 +26,8 @@ inline int still(Connection& c, int fd) {
 }
 // Stream::outlive() and await_calls().
 void outlive(Connection& c, int fd);
+// For release(): the caller closes it.
+base::UniqueFd take_outliving(Connection& c);
 void await_calls(Connection& c, Time give_up);
 
 }  // namespace ddpsock::engine

@@ -132,6 +132,38 @@ TEST_P(Identity, TakenFromARecvOfMore) {
   expect_other_is_whole();
 }
 
+TEST_P(Identity, TakenFromARecvOfMessages) {
+  std::atomic<int> got{-2};
+  char bytes[2][4] = {};
+  iovec parts[] = {{bytes[0], 3}, {bytes[1], 3}};
+  mmsghdr messages[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    messages[i].msg_hdr.msg_iov = &parts[i];
+    messages[i].msg_hdr.msg_iovlen = 1;
+  }
+  Sleeper reader([&] { got = recvmmsg(client_, messages, 2, 0, nullptr); });
+  take(client_, other_.client.get());
+  send_all(server_, "oldone");
+  reader.join();
+  if (does_go_on()) {
+    EXPECT_EQ(got, 2);
+    EXPECT_STREQ(bytes[1], "one");
+  }
+  expect_other_is_whole();
+}
+
+// The sleeping call has it alone, and no child of the program.
+TEST_P(Identity, TakenFromARecvOfAParent) {
+  if (!is_seen()) GTEST_SKIP() << "who closes unseen leaves what else there is of it to the call";
+  char bytes[3];
+  Sleeper reader([&] { recv(client_, bytes, sizeof bytes, 0); });
+  take(client_, other_.client.get());
+  Child child([] { pause(); });
+  send_all(server_, "old");
+  reader.join();
+  expect_end_of_stream(server_);
+}
+
 TEST_P(Identity, TakenFromAPeek) {
   std::atomic<ssize_t> got{-2};
   char bytes[64] = {};
