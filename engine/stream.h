@@ -300,6 +300,10 @@ class StreamEngine {
   using Naming = bool (*)(int fd, const Stream& stream);
   virtual void set_naming(Naming /*naming*/) {}
 
+  // A filter of system calls is about to stand against ours. This process has no stream any more,
+  // and will have none: nothing is done in it, nor in its children, that needs a system call.
+  virtual void fall_silent() {}
+
   // The program has an epoll set, which may tell it of edges. Cheap.
   virtual void note_edges() = 0;
 

@@ -19,10 +19,14 @@ namespace {
 
 using base::kernel_call;
 
-// Every argument is -1: no descriptor, process, clock or command, and no address. None of the calls
-// does anything with that.
-void make(int number) {
-  base::kernel_call_of_longs(number, -1, -1, -1, -1, -1, -1);
+// What differs from time to time is -1: no descriptor, process or address, and no size. None of the
+// calls does anything with that that would outlive the child.
+void make(const OurCall& call) {
+  each_form(call, [&](const OurArguments& form) {
+    const auto value = [&](size_t i) { return form.values[i] == kAny ? -1 : form.values[i]; };
+    base::kernel_call_of_longs(call.number, value(0), value(1), value(2), value(3), value(4),
+                               value(5));
+  });
 }
 
 // Now, or again without executing a program.
@@ -44,17 +48,17 @@ bool may_be_superuser() {
   kernel_call(SYS_rt_sigaction, SIGSYS, &usual, nullptr, sizeof usual.mask);
   const rlimit one{1, 1};
   kernel_call(SYS_prlimit64, 0, RLIMIT_CORE, &one, nullptr);
-  for (const OurCall& call : kNeededCalls) make(call.number);
-  for (const OurCall& call : kDispensableCalls) make(call.number);
+  for (const OurCall& call : kNeededCalls) make(call);
+  for (const OurCall& call : kDispensableCalls) make(call);
   // Filters of services forbid it as a rule (systemd's @privileged).
-  if (may_be_superuser()) make(kSuperusersCall.number);
+  if (may_be_superuser()) make(kSuperusersCall);
   for (;;) kernel_call(SYS_exit_group, 0);
 }
 
 }  // namespace
 
 bool is_under_filter() {
-  constexpr std::string_view kNone = "\nSeccomp:\t0\n", kAny = "\nSeccomp:\t";
+  constexpr std::string_view kNone = "\nSeccomp:\t0\n", kLine = "\nSeccomp:\t";
   const auto fd = static_cast<int>(
       kernel_call(SYS_openat, AT_FDCWD, "/proc/self/status", O_RDONLY | O_CLOEXEC, 0));
   if (fd < 0) return false;
@@ -62,7 +66,7 @@ bool is_under_filter() {
   const long n = kernel_call(SYS_read, fd, text.data(), text.size());
   kernel_call(SYS_close, fd);
   const std::string_view status(text.data(), n > 0 ? static_cast<size_t>(n) : 0);
-  return status.find(kAny) != status.npos && status.find(kNone) == status.npos;
+  return status.find(kLine) != status.npos && status.find(kNone) == status.npos;
 }
 
 bool survives_our_calls() {

@@ -6,7 +6,8 @@ struct sock_fprog;
 
 namespace ddpsock::shim {
 
-// Does the filter forbid a system call that streams need? It is run over each, with arguments of 0.
+// Does the filter forbid a system call that streams need? It is run over each, with the
+// arguments that they have.
 bool would_hurt(const sock_fprog& program);
 
 // The program is about to restrict itself: `mode` is SECCOMP_MODE_STRICT or _FILTER, `program` the

@@ -51,6 +51,10 @@ class UserStreamEngine final : public StreamEngine {
  public:
   void set_naming(Naming naming) override { engine::set_naming(naming); }
 
+  void fall_silent() override {
+    if (Arena* arena = Arena::get_if_mapped(); arena != nullptr) arena->fall_silent();
+  }
+
   void note_edges() override { ReadingHabit::note_edges(); }
 
   Result<Stream*> open(int fd, const StreamAttr& attr) override {
@@ -76,7 +80,8 @@ class UserStreamEngine final : public StreamEngine {
 
   int handover_fd() const override {
     const Arena* arena = Arena::get_if_mapped();
-    return arena != nullptr && arena->live_records() > 0 ? arena->fd() : -1;
+    const bool has_streams = arena != nullptr && !arena->is_silent() && arena->live_records() > 0;
+    return has_streams ? arena->fd() : -1;
   }
 
   bool may_hand_over() const override {
@@ -86,12 +91,13 @@ class UserStreamEngine final : public StreamEngine {
 
   void keep_handover() override {
     const Arena* arena = Arena::get_if_mapped();
-    if (arena != nullptr && arena->has_fd()) base::sys.fcntl(arena->fd(), F_SETFD, FD_CLOEXEC);
+    if (arena != nullptr && !arena->is_silent() && arena->has_fd())
+      base::sys.fcntl(arena->fd(), F_SETFD, FD_CLOEXEC);
   }
 
   Handover begin_handover(Successor successor) override {
     Arena* arena = Arena::get_if_mapped();
-    if (arena == nullptr) return {-1, HolderSet::kMax};
+    if (arena == nullptr || arena->is_silent()) return {-1, HolderSet::kMax};
     const int pid = successor == Successor::kChild ? Arena::kUnborn : getpid();
     return {arena->find_fd(), arena->hold_for_program(pid)};
   }

@@ -5,6 +5,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -18,6 +19,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "ddpsock/ddpsock.h"
@@ -409,6 +411,16 @@ TEST_F(Leaving, AProgramWithoutTheLibraryByVfork) {
   serve_by_cat(true, pattern(1000));
 }
 
+void install(std::vector<sock_filter> filter, bool by_syscall) {
+  const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
+  ASSERT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  if (by_syscall) {
+    ASSERT_EQ(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program), 0) << strerror(errno);
+  } else {
+    ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0), 0) << strerror(errno);
+  }
+}
+
 void forbid(const std::vector<uint32_t>& numbers, bool by_syscall) {
   std::vector<sock_filter> filter = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
@@ -417,13 +429,7 @@ void forbid(const std::vector<uint32_t>& numbers, bool by_syscall) {
     filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
   }
   filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
-  const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
-  ASSERT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-  if (by_syscall) {
-    ASSERT_EQ(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program), 0) << strerror(errno);
-  } else {
-    ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0), 0) << strerror(errno);
-  }
+  install(std::move(filter), by_syscall);
 }
 
 // What sshd's sandbox forbids, and what it uses: read, write and poll.
@@ -476,6 +482,46 @@ TEST_F(Leaving, AFilterThatForbidsWhatOnlyTheLibraryCalls) {
       expect_alive(pair.client.get(), pair.server.get());
       forbid({number}, false);
       expect_alive(pair.client.get(), pair.server.get());
+      Child heir([&] { expect_alive(pair.client.get(), pair.server.get()); });
+      heir.expect_success();
+      pair.client.close();
+      expect_end_of_stream(pair.server.get());
+      pair.server.close();
+    });
+    child.expect_success();
+  }
+}
+
+struct Command {
+  uint32_t number;
+  uint32_t argument;
+  uint32_t value;
+};
+
+// Of a call that the program makes too, with other arguments.
+TEST_F(Leaving, AFilterThatForbidsACommandThatOnlyTheLibraryGives) {
+  for (const Command& c : {Command{SYS_fcntl, 1, F_OFD_SETLK}, Command{SYS_madvise, 2, 23},
+                           Command{SYS_ioctl, 1, FIONREAD}}) {
+    SCOPED_TRACE(c.number);
+    Child child([&] {
+      Pair pair = connected_pair();
+      expect_alive(pair.client.get(), pair.server.get());
+      const auto argument = static_cast<uint32_t>(offsetof(seccomp_data, args) + 8 * c.argument);
+      install({BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+               BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, c.number, 0, 3),
+               BPF_STMT(BPF_LD | BPF_W | BPF_ABS, argument),
+               BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, c.value, 0, 1),
+               BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+               BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)},
+              false);
+      Child heir([&] { expect_alive(pair.client.get(), pair.server.get()); });
+      heir.expect_success();
+      const std::string much = pattern(300'000);
+      std::thread sender([&] { send_all(pair.client.get(), much); });
+      EXPECT_TRUE(is_same(recv_exactly(pair.server.get(), much.size()), much));
+      sender.join();
+      pollfd p{pair.server.get(), POLLIN, 0};
+      EXPECT_EQ(poll(&p, 1, 0), 0);
       pair.client.close();
       expect_end_of_stream(pair.server.get());
       pair.server.close();

@@ -136,6 +136,12 @@ class Arena {
   void in_parent();
   void in_child();
 
+  // A filter forbids what is done for the sake of relatives, and this process has no stream any
+  // more: from now on nothing is done in it and its children, and what it may hold after all is
+  // kept.
+  void fall_silent() { is_silent_.store(true); }
+  bool is_silent() const { return is_silent_.load(std::memory_order_relaxed); }
+
   // What this process holds is from now on also held for a program that it starts, so that a parent
   // which closes at once does not free what the program will ask for. `pid` is the process that
   // executes the program, perhaps a vfork child of this memory's owner; kUnborn: not known yet.
@@ -198,6 +204,7 @@ class Arena {
   bool is_gone(uint32_t place) const;
   LifeLock::State look_at_lock(off_t byte) const;
   bool may_have_heirs(uint32_t place) const;
+  bool may_have_unknown_children() const;
   bool was_me(uint32_t place) const;
   void keep_for_unlisted();
   void hold_all_for(uint32_t place);
@@ -230,6 +237,7 @@ class Arena {
   std::array<std::atomic<uint64_t>, kMaxRecords / 64> held_{};
   LifeLock own_lock_, lineage_lock_;
   Lineage lineage_;
+  std::atomic<bool> is_silent_{false};
   std::atomic<bool> has_kept_{false};  // holds that were to be given up, but for unknown relatives
   std::atomic<uint32_t> forks_{0}, forks_under_way_{0};
   std::atomic<int64_t> last_collection_{0};

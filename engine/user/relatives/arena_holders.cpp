@@ -58,6 +58,7 @@ uint32_t Arena::my_place() {
   const uint32_t generation = base::process_generation();
   if (place_generation_.load(std::memory_order_acquire) == generation) [[likely]]
     return place_.load(std::memory_order_relaxed);
+  if (is_silent()) return kNowhere;
   const auto thread = static_cast<uint32_t>(gettid());
   uint32_t other = entering_generation_.load();
   if (other != generation && entering_generation_.compare_exchange_strong(other, generation)) {
@@ -193,7 +194,11 @@ bool Arena::is_sole_holder(const void* rec) {
   const RecordHead& h = *head(index_of(rec));
   const uint32_t me = my_place();
   return me < kNowhere && !h.has_unlisted_holder.load() && h.holders.is_only(me) &&
-         !lineage_.has_unknown();
+         !may_have_unknown_children();
+}
+
+bool Arena::may_have_unknown_children() const {
+  return is_silent() || lineage_.has_unknown();
 }
 
 bool Arena::may_be_shared(const void* rec) {
@@ -211,7 +216,7 @@ bool Arena::release_record(void* rec) {
   const uint32_t i = index_of(rec);
   note_not_held(i);
   if (me < kNowhere) {
-    if (lineage_.has_unknown()) {
+    if (may_have_unknown_children()) {
       has_kept_.store(true);
       return false;
     }
@@ -253,7 +258,7 @@ void Arena::drop_hold(uint32_t i, uint32_t place) {
 
 // What was to be given up while there may have been relatives that nobody knew of.
 void Arena::give_up_kept() {
-  if (!has_kept_.load() || lineage_.has_unknown()) return;
+  if (!has_kept_.load() || may_have_unknown_children()) return;
   has_kept_.store(false);
   const uint32_t me = my_place();
   if (me == kNowhere) return;
@@ -265,17 +270,20 @@ void Arena::before_fork() {
   // Dead relatives are looked for now and then, and when their places are needed (hold_as).
   constexpr uint32_t kForksBetween = 16;
   errno_before_fork = errno;
-  my_place();
-  give_up_unborn();
-  if (forks_.fetch_add(1) % kForksBetween == kForksBetween - 1) collect();
-  unborn_place = hold_as(kUnborn);
+  const bool is_foreseen = !is_silent();
+  if (is_foreseen) {
+    my_place();
+    give_up_unborn();
+    if (forks_.fetch_add(1) % kForksBetween == kForksBetween - 1) collect();
+  }
+  unborn_place = is_foreseen ? hold_as(kUnborn) : kNowhere;
   if (unborn_place == kNowhere) {
     keep_for_unlisted();
   } else {
     unborn_name = name_of(unborn_place);
   }
   forks_under_way_.fetch_add(1);
-  lineage_.expect_child();
+  if (is_foreseen) lineage_.expect_child();
   errno = 0;
 }
 
@@ -290,12 +298,13 @@ void Arena::give_up_unborn() {
 void Arena::in_parent() {
   has_perhaps_failed = errno != 0;
   if (errno == 0) errno = errno_before_fork;
-  if (forks_under_way_.fetch_sub(1) == 1) lineage_.child_is_made();
+  if (forks_under_way_.fetch_sub(1) == 1 && !is_silent()) lineage_.child_is_made();
 }
 
 void Arena::in_child() {
   errno = errno_before_fork;
   has_perhaps_failed = false;
+  if (is_silent()) return;
   const uint32_t generation = base::process_generation();
   uint32_t other = entering_generation_.load();
   if (place_generation_.load() != generation &&
@@ -307,7 +316,10 @@ void Arena::in_child() {
 // and is never given back.
 void Arena::keep_for_unlisted() {
   for (uint32_t i = 0; i < rotation(); ++i)
-    if (holds(i)) head(i)->has_unlisted_holder.store(true);
+    if (holds(i)) {
+      shared_->has_heirs.store(true, std::memory_order_relaxed);
+      head(i)->has_unlisted_holder.store(true);
+    }
 }
 
 void Arena::hold_all_for(uint32_t place) {
@@ -400,6 +412,7 @@ void Arena::free_place(uint32_t index, int pid, uint32_t name) {
 }
 
 void Arena::collect() {
+  if (is_silent()) return;
   give_up_unborn();
   give_up_kept();
   for (uint32_t p = 0; p < kNowhere; ++p) {
