@@ -108,10 +108,12 @@ int chosen_close(int fd) {
 
 int own_close_range(unsigned first, unsigned last, int flags) {
   const auto wanted = static_cast<unsigned>(flags);
-  if (!is_any_ours() || first > last ||
+  const bool is_private = (wanted & CLOSE_RANGE_UNSHARE) != 0;
+  // What is private now stays so when there is something of ours.
+  if ((!is_any_ours() && !is_private) || first > last ||
       (wanted & ~(CLOSE_RANGE_CLOEXEC | CLOSE_RANGE_UNSHARE)) != 0 || !can_close_ranges())
     return real.close_range(first, last, flags);
-  if ((wanted & CLOSE_RANGE_UNSHARE) != 0) {
+  if (is_private) {
     const OtherThreads others = other_threads();
     if (others == OtherThreads::kPrograms) note_own_descriptors();
     // The program does not know of that one, which would keep all open.

@@ -132,8 +132,7 @@ void WatchedSet::share_own(int set) {
   WatchedSet* s = find(set);
   if (s == nullptr) return;
   s->each([s](Watch& w, int fd) { s->hand_over(w, fd); });
-  // Whoever waits in it finds nothing to look at.
-  if (s->inside_.load() == 0) forget_set(set);
+  forget_set(set);
 }
 
 // A child that changes or waits in a set of ours finds it as this process has asked for.
@@ -149,8 +148,11 @@ void WatchedSet::in_child() {
   for (std::atomic<uint64_t>& numbers : own_)
     if (numbers.load(std::memory_order_relaxed) != 0) numbers.store(0, std::memory_order_relaxed);
   MemberChange::in_child();
-  for (const WatchedSet& s : sets)
+  for (WatchedSet& s : sets) {
+    s.inside_.store(0, std::memory_order_relaxed);
     if (const int set = s.set_.load(std::memory_order_relaxed) - 1; set >= 0) forget_set(set);
+    s.free_if_left();
+  }
 }
 
 WatchedSet* WatchedSet::claim(int set) {
@@ -430,7 +432,7 @@ WatchedSet::Inside::Inside(WatchedSet& set) : set_(set) {
 void WatchedSet::forget_fd(int fd, bool is_still_watched) {
   if (!is_any_set_watched()) return;
   for (WatchedSet& s : sets) {
-    if (s.set_.load(std::memory_order_acquire) == 0) continue;
+    if (s.set_.load(std::memory_order_acquire) <= 0) continue;
     s.each([&](Watch& w, int watched) {
       if (watched != fd) return;
       if (is_still_watched) s.tell(w, fd);
@@ -449,8 +451,15 @@ void WatchedSet::forget_set(int set) {
   s->questions_.store(0, std::memory_order_relaxed);
   s->each([](Watch& w, int) { w.fd.store(0, std::memory_order_release); });
   s->end_.store(0, std::memory_order_relaxed);
-  s->set_.store(0, std::memory_order_release);
-  watched_sets.fetch_sub(1, std::memory_order_acq_rel);
+  s->set_.store(kLeft);
+  s->free_if_left();
+}
+
+// Whoever waits in it finds nothing to look at, and must not find another set here.
+void WatchedSet::free_if_left() {
+  int left = kLeft;
+  if (inside_.load() <= 0 && set_.compare_exchange_strong(left, 0))
+    watched_sets.fetch_sub(1, std::memory_order_acq_rel);
 }
 
 bool WatchedSet::is_kernel_due() {

@@ -77,7 +77,9 @@ class WatchedSet {
   class Inside {
    public:
     explicit Inside(WatchedSet& set);
-    ~Inside() { set_.inside_.fetch_sub(1, std::memory_order_release); }
+    ~Inside() {
+      if (set_.inside_.fetch_sub(1) == 1 && set_.set_.load() == kLeft) set_.free_if_left();
+    }
     Inside(const Inside&) = delete;
     Inside& operator=(const Inside&) = delete;
 
@@ -162,6 +164,7 @@ class WatchedSet {
   template <typename F>
   void each(F visit);
   static WatchedSet* claim(int set);
+  void free_if_left();
   Watch* find_fd(int fd);
   bool has_other_with(uint64_t data, int fd);
   static void leave_to_kernel(int set, int fd, const epoll_event& event);
@@ -169,7 +172,8 @@ class WatchedSet {
   void hand_over_with(uint64_t data);
   void hand_over(Watch& w, int fd);
 
-  std::atomic<int> set_;          // plus 1; 0: free
+  static constexpr int kLeft = -1;
+  std::atomic<int> set_;          // plus 1; 0: free; kLeft: forgotten with a thread inside
   std::atomic<uint32_t> waiter_;  // the thread that waited here last
   std::atomic<int> inside_;
   // Ends of orders that the kernel was given, by what the members' numbers leave.

@@ -115,7 +115,9 @@ void tell_queue(const SocketUse& use, int fd, msghdr& message, size_t room) {
     message.msg_flags |= MSG_CTRUNC;
     return;
   }
-  const engine::Io io = stream.readable(fd, false);
+  if (socket_at(fd) != &*use && (fd = stream.outliving()) < 0) return;
+  // Asked with each message; what an answer leaves out is told with one of the next.
+  const engine::Io io = stream.readable(fd, true);
   const auto count = static_cast<int>(io.is_ok() ? io.count : 0);
   const int told = count == 0 && stream.is_recv_ready(fd) ? 1 : count;
   std::array<char, CMSG_SPACE(sizeof(int))> whole{};

@@ -22,7 +22,8 @@ OtherThreads judge(int thread) {
   char text[512];
   snprintf(text, sizeof text, "/proc/self/task/%d/stat", thread);
   const int file = open(text, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return OtherThreads::kNone;
+  // Only one that has ended meanwhile is none.
+  if (file < 0) return errno == ENOENT ? OtherThreads::kNone : OtherThreads::kPrograms;
   const long n = base::kernel_call(SYS_read, file, text, sizeof text - 1);
   real.close(file);
   text[n > 0 ? n : 0] = '\0';
@@ -37,6 +38,15 @@ OtherThreads judge(int thread) {
   return strstr(text, "(ddpsock)") != nullptr ? OtherThreads::kLibrarys : OtherThreads::kPrograms;
 }
 
+// This thread's number where /proc was mounted, which may be another pid namespace. 0: unknown.
+int own_number() {
+  char link[64];
+  const ssize_t n = readlink("/proc/thread-self", link, sizeof link - 1);
+  link[std::max<ssize_t>(n, 0)] = '\0';
+  const char* name = strrchr(link, '/');
+  return name != nullptr ? parse_fd(name + 1) : 0;
+}
+
 }  // namespace
 
 OtherThreads other_threads() {
@@ -44,10 +54,11 @@ OtherThreads other_threads() {
   const base::KeepErrno keep;
   const int list = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (list < 0) return OtherThreads::kPrograms;
-  const int mine = gettid();
+  const int mine = own_number();
   auto found = OtherThreads::kNone;
   alignas(dirent64) char entries[2048];
-  for (ssize_t size; (size = getdents64(list, entries, sizeof(entries))) > 0;) {
+  ssize_t size = 0;
+  while ((size = getdents64(list, entries, sizeof(entries))) > 0) {
     for (ssize_t at = 0; at < size;) {
       const auto& entry = *reinterpret_cast<const dirent64*>(entries + at);
       if (const int thread = parse_fd(entry.d_name); thread > 0 && thread != mine)
@@ -56,7 +67,7 @@ OtherThreads other_threads() {
     }
   }
   real.close(list);
-  return found;
+  return size == 0 && mine > 0 ? found : OtherThreads::kPrograms;
 }
 
 }  // namespace ddpsock::shim

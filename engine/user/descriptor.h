@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The number that a call came with. A system call that slept acted on the socket it began with, but
 // meanwhile the program may have closed the number and given it to something else: the first use
-// after a sleep makes sure, and from then on it is -1 if that is so. Nothing is then read from or
-// written to the number's new owner; system calls fail with EBADF. So it is in a child that a
-// signal handler forked meanwhile: the call that returns there is a copy, and what it holds its
-// parent's.
+// after a sleep makes sure, and from then on it is what outlives the number, or -1, if that is so.
+// Nothing is then read from or written to the number's new owner; system calls fail with EBADF. So
+// it is in a child that a signal handler forked meanwhile: the call that returns there is a copy,
+// and what it holds its parent's.
 #ifndef DDPSOCK_ENGINE_USER_DESCRIPTOR_H_
 #define DDPSOCK_ENGINE_USER_DESCRIPTOR_H_
 
@@ -29,13 +29,17 @@ class Descriptor {
     c_.stream.forget_comparison();
   }
 
+  // The kernel restarts a call behind a signal handler by its number, and the program has closed
+  // it.
+  bool can_restart() const { return *this >= 0 && c_.outliving.load() != fd_; }
+
   // This is a child that a signal handler forked inside the call, which is its parent's.
   bool is_copy() const { return copies_ != base::thread_copies(); }
 
   operator int() const {
     if (may_be_taken_) [[unlikely]] {
       may_be_taken_ = false;
-      fd_ = is_copy() ? -1 : still_named(c_, fd_);
+      fd_ = is_copy() ? -1 : going_on(c_, fd_);
     }
     return fd_;
   }

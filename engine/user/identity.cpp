@@ -23,32 +23,43 @@ namespace {
 
 constinit std::atomic<StreamEngine::Naming> naming{nullptr};
 
-// Connection::outliving of all connections, 0: room. A forked child gets copies that its program
-// knows nothing of, and which would keep the peer from seeing an end.
+// Connection::outliving of all connections. A forked child gets copies that its program knows
+// nothing of, and which would keep the peer from seeing an end. The program may close their numbers
+// (closefrom) and get them for something else.
+struct Outliving {
+  std::atomic<int> fd;  // plus 1; 0: none, -1: being entered
+  uint64_t cookie;
+};
 constexpr size_t kMostOutliving = 64;
-constinit std::array<std::atomic<int>, kMostOutliving> outliving_fds{};
+constinit std::array<Outliving, kMostOutliving> all_outliving{};
 
 void close_in_child() {
   const base::KeepErrno keep;
-  for (std::atomic<int>& entry : outliving_fds)
-    if (const int fd = entry.exchange(0); fd != 0) base::sys.close(fd);
+  for (Outliving& one : all_outliving) {
+    const int fd = one.fd.exchange(0) - 1;
+    if (fd >= 0 && cookie_of(fd) == one.cookie) base::sys.close(fd);
+  }
 }
 
-bool note_outliving(int fd) {
+bool note_outliving(int fd, uint64_t cookie) {
   static constinit std::atomic<bool> has_handler{false};
   if (!has_handler.load(std::memory_order_relaxed) && !has_handler.exchange(true))
     pthread_atfork(nullptr, nullptr, close_in_child);
-  return std::ranges::any_of(outliving_fds, [&](std::atomic<int>& entry) {
+  for (Outliving& one : all_outliving) {
     int none = 0;
-    return entry.compare_exchange_strong(none, fd);
-  });
+    if (!one.fd.compare_exchange_strong(none, -1)) continue;
+    one.cookie = cookie;
+    one.fd.store(fd + 1);
+    return true;
+  }
+  return false;
 }
 
 // False: it is closed already, because this is a child.
 bool forget_outliving(int fd) {
-  return std::ranges::any_of(outliving_fds, [&](std::atomic<int>& entry) {
-    int noted = fd;
-    return entry.compare_exchange_strong(noted, 0);
+  return std::ranges::any_of(all_outliving, [&](Outliving& one) {
+    int noted = fd + 1;
+    return one.fd.compare_exchange_strong(noted, 0);
   });
 }
 
@@ -74,18 +85,20 @@ int still_named(Connection& c, int fd) {
   // Either whoever closes the number sees that we are awake and waits, or we see that it is gone.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const auto names = naming.load(std::memory_order_relaxed);
-  if (names != nullptr && !names(fd, c.stream)) {
-    fd = c.outliving.load(std::memory_order_acquire);
-    if (fd < 0) return -1;
-  }
-  return c.stream.is_behind(fd) ? fd : -1;
+  const bool is_denied = names != nullptr && !names(fd, c.stream);
+  return !is_denied && c.stream.is_behind(fd) ? fd : -1;
+}
+
+int going_on(Connection& c, int fd) {
+  const int named = still_named(c, fd);
+  return named >= 0 ? named : outliving(c);
 }
 
 void outlive(Connection& c, int fd) {
   const base::KeepErrno keep;
   if (c.outliving.load(std::memory_order_relaxed) >= 0 || !is_my_cookie(c, fd)) return;
   base::UniqueFd copy(base::sys.fcntl(fd, F_DUPFD_CLOEXEC, base::high_number()));
-  if (!copy.is_valid() || !note_outliving(copy.get())) return;
+  if (!copy.is_valid() || !note_outliving(copy.get(), cookie_of(copy.get()))) return;
   int none = -1;
   if (c.outliving.compare_exchange_strong(none, copy.get()))
     static_cast<void>(copy.release());
@@ -93,9 +106,15 @@ void outlive(Connection& c, int fd) {
     forget_outliving(copy.get());
 }
 
+int outliving(const Connection& c) {
+  const int fd = c.outliving.load(std::memory_order_acquire);
+  return fd >= 0 && is_my_cookie(c, fd) ? fd : -1;
+}
+
 base::UniqueFd take_outliving(Connection& c) {
   const int fd = c.outliving.exchange(-1, std::memory_order_acq_rel);
-  return base::UniqueFd(fd >= 0 && forget_outliving(fd) ? fd : -1);
+  const bool is_there = fd >= 0 && forget_outliving(fd) && is_my_cookie(c, fd);
+  return base::UniqueFd(is_there ? fd : -1);
 }
 
 void await_calls(Connection& c, Time give_up) {

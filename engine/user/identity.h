@@ -16,9 +16,12 @@ void set_naming(StreamEngine::Naming names);
 
 // A stream whose kernel gave no cookie is taken at its number.
 bool is_my_cookie(const Connection& c, int fd);
-// `fd`, or what outlives it, or -1 if it is another's by now. For after a sleep that was noted
-// (base::note_wake); the direction that the caller holds is no longer `is_asleep`.
+// `fd`, or -1 if it is another's by now. For after a sleep that was noted (base::note_wake); the
+// direction that the caller holds is no longer `is_asleep`.
 int still_named(Connection& c, int fd);
+// The same, or what outlives it. Only for who lets go of `fd` with that (Descriptor): everybody up
+// the stack who still has it would act on its new owner.
+int going_on(Connection& c, int fd);
 // Notes the sleep too.
 inline int still(Connection& c, int fd) {
   base::note_wake();
@@ -26,6 +29,8 @@ inline int still(Connection& c, int fd) {
 }
 // Stream::outlive() and await_calls().
 void outlive(Connection& c, int fd);
+// What outlives the program's last number, for calls that slept on it; -1: nothing.
+int outliving(const Connection& c);
 // For release(): the caller closes it.
 base::UniqueFd take_outliving(Connection& c);
 void await_calls(Connection& c, Time give_up);

@@ -149,10 +149,9 @@ static bool is_count_good(Connection& c, int fd, bool may_lag) {
   // What is in memory by now comes behind what lies on the wire.
   if (!count.is_known() || c.segment.load(std::memory_order_relaxed) != nullptr) return false;
   const size_t queued = bytes_queued(fd);
+  const bool is_behind_recv = may_lag && std::exchange(count.may_lag, false);
   if (queued == count.queue) return true;
-  if (!may_lag || !std::exchange(count.may_lag, false) || queued <= Arena::kBlockSize ||
-      count.payload < queued / 4)
-    return false;
+  if (!is_behind_recv || queued <= Arena::kBlockSize || count.payload < queued / 4) return false;
   set_kernel_low_water(fd, 1);
   return true;
 }
@@ -206,8 +205,7 @@ bool is_recv_ready(Connection& c, int fd) {
   if (is_next_in_memory(c, fd) && !is_left_behind(c)) return is_ready_in_memory(c, fd);
   prepare_look(c, fd);
   const auto wanted = static_cast<size_t>(c.rx.low_water);
-  // Small chunks are more than half overhead.
-  Scan scan(c, fd, wanted > 1 ? std::max(wanted, bytes_queued(fd)) : wanted);
+  Scan scan(c, fd, wanted);
   Scan::Sight sight = scan.look_for(wanted);
   if (sight.payload == 0 && sight.has_empty) {
     if (const int e = scan.drop_empty(); e != 0) {
@@ -220,6 +218,11 @@ bool is_recv_ready(Connection& c, int fd) {
       return is_ready_in_memory(c, fd);
     }
     sight = scan.look_for(wanted);
+  }
+  if (sight.payload < wanted && sight.has_more) {
+    // Small chunks are more than half overhead.
+    Scan whole(c, fd, std::max(wanted, bytes_queued(fd)));
+    sight = whole.look_for(wanted);
   }
   keep_error(c, sight.error);
   if (sight.has_ended || sight.error != 0) return true;

@@ -70,7 +70,7 @@ bool rest_between_looks(Connection& c, int& fd) {
 Io peek_in_memory(Connection& c, int fd, std::span<const iovec> to, int flags) {
   const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd);
   const size_t room = IoCursor(to).left();
-  const size_t wanted = may_wait ? wanted_by_look(c, room, flags) : 1;
+  const size_t wanted = may_wait ? std::min(wanted_by_look(c, room, flags), shm::kAsGoodAsFull) : 1;
   Patience patience(fd);
   InLane lane(c);
   for (uint64_t vain = 0;; ++vain) {

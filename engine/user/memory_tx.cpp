@@ -244,9 +244,10 @@ class MemorySender {
       return;
     }
     fd_.note_slice();
-    if (is_interrupted && !(sent_ == 0 && deadline == kNever && do_handlers_restart()))
-      error_ = EINTR;
-    if (fd_ < 0) error_ = EBADF;
+    const bool restarts =
+        is_interrupted && sent_ == 0 && deadline == kNever && do_handlers_restart();
+    if (is_interrupted && !restarts) error_ = EINTR;
+    if (fd_ < 0 || (restarts && !fd_.can_restart())) error_ = EBADF;
   }
 
   // A peer that has sent its FIN may still read: a bell finds out.

@@ -73,7 +73,8 @@ int await_room(Connection& c, Descriptor& fd, std::optional<Time>& deadline, boo
   fd.note_sleep();
   if (fd < 0) return EBADF;
   // poll() is never restarted; TCP's send is, if nothing was sent and it has no timeout.
-  return e == EINTR && !has_sent && *deadline == kNever && do_handlers_restart() ? 0 : e;
+  if (e != EINTR || has_sent || *deadline != kNever || !do_handlers_restart()) return e;
+  return fd.can_restart() ? 0 : EBADF;
 }
 
 int keep_tail(Connection& c, int fd, IoCursor bytes, size_t size) {

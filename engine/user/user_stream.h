@@ -46,7 +46,7 @@ class UserStream final : public Stream {
   void release(int fd) override { engine::release(c_, fd); }
   void before_exit(int fd) override { engine::before_exit(c_, fd); }
   void outlive(int fd) override { engine::outlive(c_, fd); }
-  int outliving() const override { return c_.outliving.load(std::memory_order_acquire); }
+  int outliving() const override { return engine::outliving(c_); }
   void await_calls(Time give_up) override { engine::await_calls(c_, give_up); }
   Glance glance() const override { return engine::glance(c_); }
   bool has_memory_room() const override { return engine::has_memory_room(c_); }

@@ -246,6 +246,26 @@ TEST_F(Dup, AThreadThatClosesCopiesOfItsOwn) {
   expect_alive(client_, server_);
 }
 
+TEST_F(Dup, AThreadThatClosesCopiesOfItsOwnWhereOneDescriptorIsLeft) {
+  expect_alive(client_, server_);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{64, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<Fd> all;
+  for (int fd = 0; (fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) all.emplace_back(fd);
+  all.pop_back();
+  std::thread([this] {
+    const auto number = static_cast<unsigned>(client_);
+    EXPECT_EQ(close_range(number, number, CLOSE_RANGE_UNSHARE), 0);
+    EXPECT_EQ(dup2(STDERR_FILENO, client_), client_);
+    EXPECT_EQ(close(client_), 0);
+  }).join();
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  all.clear();
+  expect_alive(client_, server_);
+}
+
 TEST_F(Dup, AProcessThatClosesCopiesOfItsOwn) {
   const auto number = static_cast<unsigned>(client_);
   EXPECT_EQ(close_range(number, number, CLOSE_RANGE_UNSHARE), 0);

@@ -3,6 +3,7 @@
 // calls on them sleep, seen and unseen by whoever stands in front of libc.
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -80,6 +81,8 @@ class Identity : public TcpTest, public testing::WithParamInterface<Taking> {
     pair.server = Fd(ends[1]);
     return pair;
   }
+  static constexpr int kNumbers = 20'000;
+  static bool is_open(int fd) { return fcntl(fd, F_GETFD) >= 0; }
   void take(int number, int other) { GetParam().take(number, other); }
   // Of the old connection; it may have been closed with bytes unread.
   void expect_other_is_whole() {
@@ -164,6 +167,33 @@ TEST_P(Identity, TakenFromARecvOfAParent) {
   expect_end_of_stream(server_);
 }
 
+// What the call goes on with meanwhile is no number of the program's, which may close it all the
+// same and get it for something else.
+TEST_P(Identity, TakenFromARecvAndThenFromTheNumberBehind) {
+  std::vector<bool> was_open(kNumbers);
+  for (int fd = 0; fd < kNumbers; ++fd) was_open[static_cast<size_t>(fd)] = is_open(fd);
+  Fd kept(dup(other_.client.get()));
+  was_open[static_cast<size_t>(kept.get())] = true;
+  char bytes[3];
+  Sleeper reader([&] { recv(client_, bytes, sizeof bytes, 0); });
+  take(client_, other_.client.get());
+  int behind = 0;
+  while (behind < kNumbers && (was_open[static_cast<size_t>(behind)] || !is_open(behind))) ++behind;
+  if (behind < kNumbers) {
+    EXPECT_TRUE(does_go_on() || column() == Column::kOneSided);
+    ASSERT_EQ(base::kernel_call(SYS_dup2, kept.get(), behind), behind);
+  }
+  Child child([=] { EXPECT_TRUE(behind == kNumbers || is_open(behind)); });
+  child.expect_success();
+  send_all(server_, "old");
+  reader.join();
+  if (behind < kNumbers) {
+    EXPECT_TRUE(is_open(behind));
+    base::kernel_call(SYS_close, behind);
+  }
+  expect_other_is_whole();
+}
+
 TEST_P(Identity, TakenFromAPeek) {
   std::atomic<ssize_t> got{-2};
   char bytes[64] = {};
@@ -241,9 +271,52 @@ TEST_P(Identity, APipesNumber) {
 INSTANTIATE_TEST_SUITE_P(Ways, Identity, testing::ValuesIn(kTakings),
                          [](const auto& one) { return one.param.name; });
 
-// A plain connection made unseen on the number of a stream that was closed unseen.
 class Unseen : public TcpTest {};
+class FirstRecv : public TcpTest {};
 
+// The answer to a start-up frame is the old connection's.
+TEST_F(FirstRecv, ItsNumberIsTaken) {
+  Pair pair = connected_pair();
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  const Fd near(ends[0]), far(ends[1]);
+  char bytes[100];
+  Sleeper reader([&] { recv(pair.server.get(), bytes, sizeof bytes, 0); });
+  ASSERT_EQ(dup2(near.get(), pair.server.get()), pair.server.get());
+  EXPECT_EQ(shutdown(pair.client.get(), SHUT_WR), 0);
+  reader.join();
+  EXPECT_EQ(recv(far.get(), bytes, sizeof bytes, MSG_DONTWAIT), -1);
+  EXPECT_EQ(errno, EAGAIN);
+}
+
+// The kernel restarts a send by its number.
+class Restarted : public TcpTest {};
+
+int closed_by_handler = -1;
+
+TEST_F(Restarted, ASendWhoseNumberTheHandlerHasClosed) {
+  Pair pair = connected_pair();
+  expect_alive(pair.client.get(), pair.server.get());
+  const std::string much = pattern(1 << 20);
+  for (size_t size = much.size(); size > 0; size /= 2)
+    while (send(pair.client.get(), much.data(), size, MSG_DONTWAIT) > 0) {
+    }
+  struct sigaction close_it{}, before{};
+  close_it.sa_handler = [](int) { close(closed_by_handler); };
+  close_it.sa_flags = SA_RESTART;
+  ASSERT_EQ(sigaction(SIGUSR1, &close_it, &before), 0);
+  closed_by_handler = pair.client.release();
+  std::atomic<int> error{0};
+  Sleeper writer([&] {
+    if (send(closed_by_handler, "x", 1, 0) < 0) error = errno;
+  });
+  writer.interrupt(SIGUSR1);
+  writer.join();
+  EXPECT_EQ(error, EBADF);
+  sigaction(SIGUSR1, &before, nullptr);
+}
+
+// A plain connection made unseen on the number of a stream that was closed unseen.
 TEST_F(Unseen, PlainConnectionOnTheNumberOfAStream) {
   for (int round = 0; round < 5; ++round) {
     Pair pair = connected_pair();

@@ -16,6 +16,7 @@
 
 #include "kernel.h"
 #include "passing.h"
+#include "sleeper.h"
 #include "tcp.h"
 
 namespace ddpsock::shim_tests {
@@ -154,6 +155,25 @@ TEST_F(SetsNumber, TakenByOneThatIsPassed) {
   ASSERT_EQ(received.size(), 1u);
   ASSERT_EQ(received[0].get(), number_);
   expect_second(second_.get());
+}
+
+// The kernel's call goes on with the set that it began with.
+TEST_F(SetSharing, ASetWhoseNumberIsTakenFromWhoWaitsInIt) {
+  ASSERT_EQ(control(set_.get(), EPOLL_CTL_ADD, server_, EPOLLIN), 0);
+  be_busy();
+  const Pair other = connected_pair();
+  for (int time = 0; time < 3; ++time) expect_alive(other.client.get(), other.server.get());
+  const Fd next(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event got{};
+  Sleeper waiter([&] { epoll_wait(set_.get(), &got, 1, -1); });
+  ASSERT_EQ(dup2(next.get(), set_.get()), set_.get());
+  const Fd third(epoll_create1(EPOLL_CLOEXEC));
+  ASSERT_EQ(control(third.get(), EPOLL_CTL_ADD, other.server.get(), EPOLLIN), 0);
+  send_all(other.client.get(), "not for it");
+  send_all(pair_.client.get(), "for it");
+  waiter.join();
+  EXPECT_EQ(got.data.fd, server_);
+  EXPECT_NE(wait(third.get(), kSoon) & EPOLLIN, 0u);
 }
 
 TEST_F(SetSharing, ASetThatIsPassedOnIsAsItWasLeft) {
