@@ -18,25 +18,27 @@ bool is_listening() {
   return false;
 }
 
-// A sanitizer's runtime sets limits before functions with variables in memory can run under it, so
-// what is asked first is asked by the callers.
-[[gnu::noinline, gnu::cold]] void before_limit(int what, const rlimit* limit) {
-  const bool is_of_memory = what == RLIMIT_AS || what == RLIMIT_DATA;
-  if (!is_of_memory || limit == nullptr || limit->rlim_cur == RLIM_INFINITY) return;
-  if (is_vfork_child() || !is_listening()) return;
+constexpr bool is_of_memory(int what) {
+  return what == RLIMIT_AS || what == RLIMIT_DATA;
+}
+
+void before_limit(const rlimit* limit) {
+  if (limit == nullptr || limit->rlim_cur == RLIM_INFINITY) return;
+  if (!is_any_ours() || is_vfork_child() || !is_listening()) return;
   const base::KeepErrno keep;
   engine::user_stream_engine().is_available();
 }
 
 }  // namespace
 
-int own_setrlimit(int what, const rlimit* limit) {
-  if (is_any_ours()) before_limit(what, limit);
+// AddressSanitizer's runtime sets a limit before instrumented code can run.
+__attribute__((no_sanitize("address"))) int own_setrlimit(int what, const rlimit* limit) {
+  if (is_of_memory(what)) before_limit(limit);
   return real.setrlimit(what, limit);
 }
 
 int own_prlimit(pid_t process, int what, const rlimit* limit, rlimit* before) {
-  if (is_any_ours() && (process == 0 || process == getpid())) before_limit(what, limit);
+  if (is_of_memory(what) && (process == 0 || process == getpid())) before_limit(limit);
   return real.prlimit(process, what, limit, before);
 }
 

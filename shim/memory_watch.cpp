@@ -426,7 +426,8 @@ WatchedSet::CtlCall::~CtlCall() {
 
 WatchedSet::Inside::Inside(WatchedSet& set) : set_(set) {
   set.inside_.fetch_add(1);
-  if (set.waiter_.exchange(base::thread_id()) != base::thread_id()) set.tell_all();
+  const uint32_t me = base::thread_id();
+  if (set.waiter_.load() != me && set.waiter_.exchange(me) != me) set.tell_all();
 }
 
 void WatchedSet::forget_fd(int fd, bool is_still_watched) {

@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <limits.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cstring>
@@ -17,6 +19,7 @@
 
 #include "base/cancellation.h"
 #include "base/keep_errno.h"
+#include "base/kernel_call.h"
 #include "shim/calls.h"
 #include "shim/fd_table.h"
 #include "shim/flags.h"
@@ -156,10 +159,14 @@ void received(const msghdr& message, int flags) {
   if ((flags & MSG_PEEK) == 0) enter_received_listeners(message);
 }
 
-// Linux writes the time that is left back.
-void tell_rest(const PollDeadline& deadline, timespec* timeout) {
+// Linux writes the time that is left back. False: nobody may write there, which the kernel is asked
+// before we do.
+bool tell_rest(const PollDeadline& deadline, timespec* timeout) {
   timespec left;
-  if (timeout != nullptr && deadline.left(left) != nullptr) *timeout = left;
+  if (timeout == nullptr || deadline.left(left) == nullptr) return true;
+  if (base::kernel_call(SYS_clock_gettime, CLOCK_MONOTONIC, timeout) != 0) return false;
+  *timeout = left;
+  return true;
 }
 
 ssize_t chosen_recvmsg(int fd, msghdr* message, int flags) {
@@ -257,7 +264,10 @@ int chosen_recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timesp
                              deadline.left(time));
       });
   if (!done) return on_libc();
-  if (*done > 0) tell_rest(deadline, timeout);
+  if (*done > 0 && !tell_rest(deadline, timeout)) {
+    errno = EFAULT;
+    return -1;
+  }
   return *done;
 }
 

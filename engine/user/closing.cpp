@@ -54,12 +54,12 @@ Io shutdown(Connection& c, int fd, int how) {
     }
     note_end_in_memory(c);
     if (c.r.memory.sending == Way::kMemory) close_for_sending(c);
-    if (base::sys.shutdown(fd, how) != 0) return Io::fail(errno);
-    if (how == SHUT_RDWR) close_for_receiving(c);
-    c.tx.is_shut = true;
-    return Io::ok(0);
   }
-  return base::sys.shutdown(fd, how) == 0 ? Io::ok(0) : Io::fail(errno);
+  if (base::sys.shutdown(fd, how) != 0) return Io::fail(errno);
+  if (how != SHUT_RD) c.tx.is_shut = true;
+  if (how != SHUT_WR) c.rx.is_shut = true;
+  if (c.tx.is_shut && c.rx.is_shut) close_for_receiving(c);
+  return Io::ok(0);
 }
 
 void release(Connection& c, int fd) {

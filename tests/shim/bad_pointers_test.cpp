@@ -82,6 +82,21 @@ TEST_F(BadPointers, OfAFilter) {
   }
 }
 
+TEST_F(BadPointers, OfATimeThatCannotBeWrittenBack) {
+  const auto size = static_cast<size_t>(getpagesize());
+  void* page = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  auto* const time = new (page) timespec{5, 0};
+  ASSERT_EQ(mprotect(page, size, PROT_READ), 0);
+  send_all(client_, "x");
+  char byte = 0;
+  iovec part{&byte, 1};
+  mmsghdr one{};
+  one.msg_hdr.msg_iov = &part;
+  one.msg_hdr.msg_iovlen = 1;
+  expect_refused(recvmmsg(server_, &one, 1, 0, time));
+  munmap(page, size);
+}
+
 TEST_F(BadPointers, OfMessagesThroughAnotherSocket) {
   const UnixPair other;
   const int fd = other.near.get();

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <thread>
+#include <vector>
 
 #include "kernel.h"
 #include "tcp.h"
@@ -309,16 +310,19 @@ TEST_F(EndingsInMemory, WhoHasShutItsWritingSideFirstMeetsNoReset) {
 
 // The first send finds out, and says nothing of it.
 TEST_F(EndingsInMemory, WhoHasShutBothDirectionsIsSentNothing) {
-  const Pair pair = connected_pair();
-  expect_alive(pair.client.get(), pair.server.get());
-  send_all(pair.server.get(), "last words");
-  send_all(pair.client.get(), "unread");
-  ASSERT_EQ(shutdown(pair.server.get(), SHUT_RDWR), 0);
-  EXPECT_EQ(send(pair.client.get(), "a", 1, MSG_NOSIGNAL), 1);
-  EXPECT_EQ(send(pair.client.get(), "a", 1, MSG_NOSIGNAL), -1);
-  EXPECT_EQ(errno, EPIPE);
-  EXPECT_EQ(recv_exactly(pair.client.get(), 10), "last words");
-  EXPECT_EQ(recv_exactly(pair.server.get(), 6), "unread");
+  using Steps = std::vector<int>;
+  for (const Steps& steps : {Steps{SHUT_RDWR}, Steps{SHUT_RD, SHUT_WR}, Steps{SHUT_WR, SHUT_RD}}) {
+    const Pair pair = connected_pair();
+    expect_alive(pair.client.get(), pair.server.get());
+    send_all(pair.server.get(), "last words");
+    send_all(pair.client.get(), "unread");
+    for (const int how : steps) ASSERT_EQ(shutdown(pair.server.get(), how), 0);
+    EXPECT_EQ(send(pair.client.get(), "a", 1, MSG_NOSIGNAL), 1);
+    EXPECT_EQ(send(pair.client.get(), "a", 1, MSG_NOSIGNAL), -1);
+    EXPECT_EQ(errno, EPIPE);
+    EXPECT_EQ(recv_exactly(pair.client.get(), 10), "last words");
+    EXPECT_EQ(recv_exactly(pair.server.get(), 6), "unread");
+  }
 }
 
 // A child of a vfork, and one of a fork, hold a copy each that means nothing to the connection.

@@ -295,6 +295,7 @@ class Restarted : public TcpTest {};
 int closed_by_handler = -1;
 
 TEST_F(Restarted, ASendWhoseNumberTheHandlerHasClosed) {
+  if (column() == Column::kOneSided) GTEST_SKIP() << "the peer's thread makes room by itself";
   Pair pair = connected_pair();
   expect_alive(pair.client.get(), pair.server.get());
   const std::string much = pattern(1 << 20);

@@ -78,6 +78,7 @@ struct Rx {
   uint32_t held = 0;
   bool is_drained = false;
   std::atomic<bool> is_wanted = false;  // the queue pair's thread found the lease taken
+  std::atomic<bool> is_shut = false;    // by shutdown()
 };
 
 struct Tx {
