@@ -435,6 +435,10 @@ bool is_listener_published(int fd) {
   return published_listener(fd).has_value();
 }
 
+void keep_registry_of(int fd) {
+  if (const auto owner = owner_of(fd)) own_registry(*owner);
+}
+
 bool is_silence_proof(int listener) {
   const auto entry = published_listener(listener);
   return entry && !entry->is_adopted;

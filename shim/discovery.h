@@ -63,6 +63,8 @@ void note_listened(int fd);
 void adopt_listener(int fd, bool wants_crc);
 void withdraw_listener(int fd, Talk talk);
 bool is_listener_published(int fd);
+// Maps what speaks of sockets of the owner of `fd`, to be found wherever this process goes.
+void keep_registry_of(int fd);
 // What a listener's clients were told, they were told by this registry and no other: who has said
 // nothing is plain.
 bool is_silence_proof(int listener);

@@ -83,8 +83,10 @@ void enter_inherited_listeners() {
   real.poll(looks.data(), looks.size(), 0);
   for (const pollfd& look : looks)
     if ((look.revents & POLLNVAL) == 0 && is_listening_tcp(look.fd) &&
-        is_listener_registered(look.fd))
+        is_listener_registered(look.fd)) {
+      note_inherited_listener(look.fd);
       enter(look.fd);
+    }
 }
 
 void enter_received_listeners(const msghdr& message) {

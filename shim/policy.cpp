@@ -319,6 +319,10 @@ bool is_listener_registered(int fd) {
   return is_listener_published(fd);
 }
 
+void note_inherited_listener(int fd) {
+  keep_registry_of(fd);
+}
+
 bool note_escaped_listener(int fd, Escape how) {
   return count_escaped(fd, how, 1);
 }

@@ -101,6 +101,9 @@ void note_listening(int fd);
 
 // Did this program, or another, register it?
 bool is_listener_registered(int fd);
+// One that is registered was inherited: what is said of it and of its clients is found from now on,
+// also where this program changes its root.
+void note_inherited_listener(int fd);
 
 // When listen(2) fails, or before the wish of a listener becomes off: new clients will be plain,
 // those who asked before are still obeyed. Not when it closes: a cookie is never used again, and

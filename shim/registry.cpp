@@ -230,9 +230,22 @@ bool is_as_it_should_be(const Path& path, uid_t owner, struct stat& st) {
   return lstat(path.data(), &st) == 0 && is_trustworthy(st, owner) && is_whole(st);
 }
 
+RegistryFile* find_last_mapping(uid_t owner) {
+  return find_mapping(owner, [](const Mapping&) { return true; });
+}
+
+// The root has changed since: what this process has mapped is still what others see.
+bool has_lost_folder(Path path) {
+  if (!mappings.front().is_taken.load(std::memory_order_acquire)) return false;
+  path[registry_folder().size()] = '\0';
+  struct stat st;
+  return lstat(path.data(), &st) != 0;
+}
+
 RegistryFile* find_current_mapping(const Path& path, uid_t owner) {
   struct stat st;
-  return is_as_it_should_be(path, owner, st) ? find_mapping_of(st) : nullptr;
+  if (is_as_it_should_be(path, owner, st)) return find_mapping_of(st);
+  return has_lost_folder(path) ? find_last_mapping(owner) : nullptr;
 }
 
 // The last file in which this process has said that the superuser vouches. That of another user is
@@ -298,7 +311,10 @@ std::optional<Lookup> search(int fd, const SocketKey& key) {
 Lookup look_up_in_file(const Path& path, uid_t owner, const SocketKey& key, bool& is_vouched) {
   constexpr Lookup kOutOfSight{Lookup::Outcome::kOutOfSight};
   const RawFd fd(path, O_RDONLY | kOpenFlags);
-  if (!fd.is_valid()) return errno == ENOENT ? Lookup{Lookup::Outcome::kAbsent} : kOutOfSight;
+  if (!fd.is_valid()) {
+    const bool is_there_none = errno == ENOENT && !has_lost_folder(path);
+    return is_there_none ? Lookup{Lookup::Outcome::kAbsent} : kOutOfSight;
+  }
   struct stat st;
   std::array<uint64_t, 2> head;
   if (fstat(fd.get(), &st) != 0 || !is_trustworthy(st, owner) || !is_whole(st)) return kOutOfSight;
@@ -349,9 +365,8 @@ std::optional<RegistryTable> own_registry(uid_t owner, For what) {
 }
 
 std::optional<RegistryTable> mapped_registry(uid_t owner) {
-  const auto any = [](const Mapping&) { return true; };
-  RegistryFile* file = find_mapping(owner, any);
-  if (file == nullptr) file = find_mapping(0, any);
+  RegistryFile* file = find_last_mapping(owner);
+  if (file == nullptr) file = find_last_mapping(0);
   if (file == nullptr) return std::nullopt;
   return RegistryTable(*file);
 }

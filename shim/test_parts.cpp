@@ -237,6 +237,7 @@ bool note_escaped_listener(int, Escape) {
   return false;
 }
 void note_returned_listener(int, Escape) {}
+void note_inherited_listener(int) {}
 void note_handed_out(int) {}
 void forget_listener(int) {
   --test::policy.listeners;

@@ -68,6 +68,14 @@ def client(port):
         say("engine", engine_of(connection))
 
 
+def listening_client(port):
+    """Of a server that speaks first."""
+    with socket.create_connection(("127.0.0.1", int(port)), timeout=8) as connection:
+        say("heard", connection.recv(5, socket.MSG_WAITALL).decode(errors="replace"))
+        connection.sendall(b"world")
+        say("engine", engine_of(connection))
+
+
 def connect_only(port):
     """Until the listener closes, which never reads."""
     begin = time.monotonic()
@@ -256,6 +264,24 @@ def serve_inherited(fd, how):
     serve_one(listener)
 
 
+def changed_root(folder, how):
+    """Listens, and accepts where nothing is, as servers of mail do."""
+    listener = open_listener()
+    if how == "executed":
+        os.set_inheritable(listener.fileno(), True)
+        os.execv(PYTHON, [PYTHON, THIS, "play", "greet_in_changed_root", folder, str(listener.fileno())])
+    greet_in_changed_root(folder, listener.detach())
+
+
+def greet_in_changed_root(folder, fd):
+    listener = socket.socket(fileno=int(fd))
+    os.chroot(folder)
+    for _ in range(2):
+        with listener.accept()[0] as connection:
+            connection.sendall(b"hello")
+            say("read", connection.recv(5, socket.MSG_WAITALL).decode(errors="replace"))
+
+
 def changed_user(how):
     """Opens a socket as the superuser and listens as another."""
     with socket.socket() as listener:
@@ -378,6 +404,21 @@ class Kept(Fates):
                     self.meet(listener.getsockname()[1], server, self.unproved)
                     self.expect_line(server, "engine")
                 self.meet(listener.getsockname()[1], server, ENGINE)
+
+    @unittest.skipIf(os.geteuid() != 0, "needs the superuser to change the root")
+    def test_accepted_in_a_changed_root(self):
+        empty = os.path.join(self.folder, "empty")
+        os.mkdir(empty)
+        for how in "as it is", "executed":
+            with self.subTest(how=how):
+                server = self.start("changed_root", empty, how)
+                port = self.expect_line(server, "port")
+                for _ in range(2):
+                    asking = self.start("listening_client", port)
+                    self.expect_line(asking, "heard hello")
+                    self.expect_line(server, "read world")
+                    engine = self.expect_line(asking, "engine")
+                    self.assertEqual(engine, "user" if DDPRUN else "plain")
 
     @unittest.skipIf(os.geteuid() != 0, "needs the superuser to become another")
     def test_opened_as_another_user(self):
