@@ -258,7 +258,16 @@ int own_epoll_create1(int flags) {
   return created(real.epoll_create1(flags));
 }
 
+// What a set may become of use for is known from its making; of its members nothing while there is
+// no socket of ours.
+static int change_early(int set, int operation, int fd, epoll_event* event) {
+  const int result = real.epoll_ctl(set, operation, fd, event);
+  if (result == 0) WatchedSet::share(fd);
+  return result;
+}
+
 int own_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
+  if (!is_any_ours()) return change_early(set, operation, fd, event);
   const bool is_deferred = is_any_set_watched() && is_ours(fd) &&
                            (operation == EPOLL_CTL_DEL || is_sound(event, sizeof *event)) &&
                            WatchedSet::defer(set, operation, fd, event);

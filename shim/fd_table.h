@@ -41,6 +41,15 @@ inline bool is_ours(int fd) {
   return __builtin_expect(socket_at(fd) != nullptr, 0);
 }
 
+// Is a call on `fd` served by anything but libc? Not where it is decided to be plain TCP, even if
+// the Socket that says so is another's by then.
+inline bool is_served(int fd) {
+  const Socket* socket = socket_at(fd);
+  if (socket == nullptr) [[likely]]
+    return false;
+  return socket->phase.load(std::memory_order_acquire) != Phase::kPlain || socket_at(fd) != socket;
+}
+
 // Keeps the Socket of `fd` from being retired while a call uses it.
 class SocketUse : private base::Unfinished {
  public:

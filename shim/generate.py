@@ -82,6 +82,8 @@ class Call:
 DECLARATION = re.compile(r'^(?P<result>\w[\w ]*?\**)\s+(?P<name>\w+)\((?P<params>[^()]*)\)$')
 PARAM = re.compile(r'^(?P<type>.*[\s*])(?P<name>\w+)$')
 DESCRIPTORS = {'fd', 'fds', 'set', 'readers', 'first'}
+# body -> what is asked about the descriptor before a call is any of ours.
+QUESTIONS = {'fd': 'is_ours', 'stream': 'is_served'}
 OPTIONS = {'alias', 'fd', 'on', 'boot', 'variadic'}
 
 
@@ -109,13 +111,13 @@ def parse_line(line):
             raise ListError(f'unknown option: {option}')
         options[key] = value
     call = Call(found['result'], found['name'], params, fields[1], options, is_open)
-    if not re.match(r'^(fd|own|hand|wide|wide \w+|as \w+.* unless .+)$', call.body):
+    if not re.match(r'^(fd|stream|own|own if .+|hand|wide|wide \w+|as \w+.* unless .+)$', call.body):
         raise ListError(f'unknown body: {call.body}')
     if is_open and call.body not in ('own', 'hand') and not call.body.startswith('wide '):
         raise ListError(f'{call.name} ends in "...": only own, hand and wide NAME can have that')
     if call.body.startswith('wide') and 'on' not in options and 'file' not in [p.name for p in params]:
         raise ListError(f'{call.name} has no argument file')
-    if call.body == 'fd' and options.get('fd', 'fd') not in [p.name for p in params]:
+    if call.body in QUESTIONS and options.get('fd', 'fd') not in [p.name for p in params]:
         raise ListError(f'{call.name} has no argument {options.get("fd", "fd")}')
     return call
 
@@ -162,6 +164,13 @@ def whole(call):
     return f'whole([=] {{ return {call}; }})'
 
 
+def concerned(call):
+    """(when a call is ours to serve, what serves it)."""
+    if call.body.startswith('own'):
+        return call.body.removeprefix('own').removeprefix(' if '), f'own_{call.member}'
+    return f'{QUESTIONS[call.body]}({call.options.get("fd", "fd")})', f'chosen_{call.member}'
+
+
 def wrapper_body(call, calls):
     real = f'real.{call.member}({call.arg_list})'
     if call.body.startswith('wide'):
@@ -170,17 +179,14 @@ def wrapper_body(call, calls):
         own = f'own_{call.member}({call.arg_list}, rest);'
         kept, given = ('', '') if call.result == 'void' else (f'const {call.result} result = ', ' return result;')
         return f'va_list rest; va_start(rest, {call.params[-1].name}); {kept}{own} va_end(rest);{given}'
-    if call.body == 'own':
-        own = f'own_{call.member}({call.arg_list})'
-        return f'return {whole(own) if call.is_on_descriptor else own};'
-    if call.body == 'fd':
-        fd = call.options.get('fd', 'fd')
-        return f'return is_ours({fd}) ? {whole(f"chosen_{call.member}({call.arg_list})")} : {real};'
-    base, args, condition = split_as(call, calls)
-    if base.body == 'own':
-        return f'return {condition} ? {real} : {whole(f"own_{base.member}({args})")};'
-    fd = base.options.get('fd', 'fd')
-    return f'return is_ours({fd}) && !({condition}) ? {whole(f"chosen_{base.member}({args})")} : {real};'
+    base, args, refused = split_as(call, calls) if call.body.startswith('as') else (call, call.arg_list, '')
+    when, served_by = concerned(base)
+    served = f'{served_by}({args})'
+    if base.is_on_descriptor:
+        served = whole(served)
+    if refused:
+        when = f'({when}) && !({refused})' if ' or ' in when else ' && '.join([when] * bool(when) + [f'!({refused})'])
+    return f'return {when} ? {served} : {real};' if when else f'return {served};'
 
 
 def wrapped_calls(calls):
@@ -194,8 +200,10 @@ def real_calls(calls):
 
 
 def write_wrappers(calls):
-    out = [BANNER, '''#include <stdarg.h>
+    out = [BANNER, '''#include <fcntl.h>
+#include <stdarg.h>
 
+#include "ddpsock/ddpsock.h"
 #include "shim/calls.h"
 #include "shim/cancel_type.h"
 #include "shim/fd_table.h"
@@ -231,7 +239,7 @@ def write_calls_h(calls):
 namespace ddpsock::shim {
 ''']
     for call in calls:
-        prefix = {'own': 'own', 'fd': 'chosen'}.get(call.body)
+        prefix = {'own': 'own', **dict.fromkeys(QUESTIONS, 'chosen')}.get(call.body.split(' ')[0])
         if prefix:
             out.append(f'{call.result} {prefix}_{call.member}({call.own_params});')
     out.append('\n}  // namespace ddpsock::shim\n\n#endif  // DDPSOCK_SHIM_CALLS_H_')

@@ -80,6 +80,18 @@ class Writing(unittest.TestCase):
         self.assertEqual(generate.wrapper_body(calls[0], calls), 'return whole([=] { return own_f(fd, n); });')
         self.assertEqual(generate.wrapper_body(calls[1], calls), 'return own_g(n);')
 
+    def test_what_is_no_concern_of_ours_passes(self):
+        calls = generate.parse('int f(int fd, int n) | own if n == 1 or n == 2\nint g(int fd) | stream\n'
+                               'int __f_chk(int fd, int n, int room) | as f unless n > room')
+        self.assertEqual(generate.wrapper_body(calls[0], calls),
+                         'return n == 1 or n == 2 ? whole([=] { return own_f(fd, n); }) : real.f(fd, n);')
+        self.assertIn('int own_f(int fd, int n);', generate.write_calls_h(calls))
+        self.assertEqual(generate.wrapper_body(calls[1], calls),
+                         'return is_served(fd) ? whole([=] { return chosen_g(fd); }) : real.g(fd);')
+        self.assertIn('int chosen_g(int fd);', generate.write_calls_h(calls))
+        self.assertEqual(generate.wrapper_body(calls[2], calls),
+                         'return (n == 1 or n == 2) && !(n > room) ? whole([=] { return own_f(fd, n); }) : real.f_chk(fd, n, room);')
+
     def test_variadic_is_so_in_the_real_table(self):
         calls = generate.parse('int f(int fd, int op, void* more) | own | variadic=2')
         self.assertIn('int (*f)(int, int, ...);', generate.write_real_h(calls))

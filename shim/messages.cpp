@@ -149,14 +149,18 @@ int refuse() {
 }
 
 // Listeners that are only looked at will arrive once more; but numbers are taken.
-void received(const msghdr& message, int flags) {
-  if (message.msg_controllen == 0) return;
+[[gnu::noinline]] void received_control(const msghdr& message, int flags) {
   if (is_any_ours())
     visit_passed_fds(message, [](int fd) {
       drop_stale_fd(fd);
       WatchedSet::forget(fd);
     });
   if ((flags & MSG_PEEK) == 0) enter_received_listeners(message);
+}
+
+void received(const msghdr& message, int flags) {
+  if (message.msg_controllen != 0) [[unlikely]]
+    received_control(message, flags);
 }
 
 // Linux writes the time that is left back. False: nobody may write there, which the kernel is asked
@@ -297,21 +301,21 @@ int chosen_sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
 }  // namespace
 
 ssize_t own_recvmsg(int fd, msghdr* message, int flags) {
-  if (is_ours(fd)) return chosen_recvmsg(fd, message, flags);
+  if (is_served(fd)) return chosen_recvmsg(fd, message, flags);
   const ssize_t result = real.recvmsg(fd, message, flags);
   if (result >= 0) received(*message, flags);
   return result;
 }
 
 int own_recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
-  if (is_ours(fd)) return chosen_recvmmsg(fd, messages, count, flags, timeout);
+  if (is_served(fd)) return chosen_recvmmsg(fd, messages, count, flags, timeout);
   const int result = real.recvmmsg(fd, messages, count, flags, timeout);
   for (int i = 0; i < result; ++i) received(messages[i].msg_hdr, flags);
   return result;
 }
 
 ssize_t own_sendmsg(int fd, const msghdr* message, int flags) {
-  if (is_ours(fd)) return chosen_sendmsg(fd, message, flags);
+  if (is_served(fd)) return chosen_sendmsg(fd, message, flags);
   if (!is_any_ours() || !is_sound(message, sizeof *message) || !passes_any_fd(*message) ||
       !carries_descriptors(fd))
     return real.sendmsg(fd, message, flags);
@@ -324,7 +328,7 @@ ssize_t own_sendmsg(int fd, const msghdr* message, int flags) {
 }
 
 int own_sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
-  if (is_ours(fd)) return chosen_sendmmsg(fd, messages, count, flags);
+  if (is_served(fd)) return chosen_sendmmsg(fd, messages, count, flags);
   const std::span<const mmsghdr> all(messages, is_sound_array(messages, count) ? count : 0);
   if (!is_any_ours() ||
       !std::ranges::any_of(all, [](const mmsghdr& m) { return passes_any_fd(m.msg_hdr); }) ||

@@ -52,8 +52,8 @@ void leave_sets_to_kernel(const pollfd* fds, nfds_t count) {
 
 bool is_any_correctable(const pollfd* fds, nfds_t count) {
   for (nfds_t i = 0; i < count; ++i)
-    if (is_ours(fds[i].fd) && is_correctable(fds[i].fd, (fds[i].events & kReadable) != 0,
-                                             (fds[i].events & kWritable) != 0))
+    if (is_served(fds[i].fd) && is_correctable(fds[i].fd, (fds[i].events & kReadable) != 0,
+                                               (fds[i].events & kWritable) != 0))
       return true;
   return false;
 }
@@ -82,7 +82,7 @@ int withdraw_untrue(pollfd* fds, nfds_t count) {
 void await_bytes_in_memory(const pollfd* fds, nfds_t count) {
   MemoryGlances glances;
   for (nfds_t i = 0; i < count; ++i)
-    if (is_ours(fds[i].fd) && (fds[i].events & kReadable) != 0) glances.add(fds[i].fd);
+    if (is_served(fds[i].fd) && (fds[i].events & kReadable) != 0) glances.add(fds[i].fd);
   glances.await_bytes();
 }
 
@@ -139,7 +139,7 @@ struct SelectSets {
   }
   bool is_any_correctable(int count) const {
     for (int fd = 0; fd < count; ++fd)
-      if (is_ours(fd) && (is_in(readers, fd) || is_in(writers, fd)) &&
+      if (is_served(fd) && (is_in(readers, fd) || is_in(writers, fd)) &&
           is_correctable(fd, is_in(readers, fd), is_in(writers, fd)))
         return true;
     return false;
@@ -148,7 +148,7 @@ struct SelectSets {
   void await_bytes_in_memory(int count) const {
     MemoryGlances glances;
     for (int fd = 0; fd < count; ++fd)
-      if (is_ours(fd) && is_in(readers, fd)) glances.add(fd);
+      if (is_served(fd) && is_in(readers, fd)) glances.add(fd);
     glances.await_bytes();
   }
 
