@@ -159,6 +159,22 @@ TEST(MemoryStart, TheReplyIsNotTakenForABell) {
   EXPECT_EQ(a.recv(100), pattern(100));
 }
 
+// It would have been taken for the first octet of an FPDU.
+TEST(MemoryStart, ABellStaysForBytesThatASleepersCallLeaves) {
+  TcpPair tcp{20'000, 20'000, TcpPair::Sizes::kHosts};
+  MemoryEnd a{tcp.client, Role::kInitiator}, b{tcp.server, Role::kResponder};
+  ASSERT_EQ(a.send(pattern(1)).count, 1);
+  ASSERT_EQ(b.recv(1), pattern(1));
+  std::thread reader([&] { EXPECT_EQ(b.recv(1), Buffer{pattern(3)[0]}); });
+  usleep(30'000);
+  ASSERT_EQ(a.send(pattern(3)).count, 3);
+  reader.join();
+  EXPECT_STREQ(b.s->status().engine, "shm");
+  EXPECT_TRUE(kernel_says_readable(b.fd));
+  EXPECT_EQ(b.recv(2).size(), 2U);
+  EXPECT_FALSE(kernel_says_readable(b.fd));
+}
+
 // A bell may be left to a reader that asks again and again, never kept from one that then sleeps.
 TEST_F(MemoryTest, AReaderThatSpinsAndThenSleepsIsWoken) {
   uint8_t byte;
@@ -709,6 +725,25 @@ TEST_F(MemoryLater, OneThatGoesOnEnters) {
   const uint64_t fpdus = both.a.s->status().fpdus_sent + both.b.s->status().fpdus_sent;
   for (int i = 0; i < 3; ++i) both.talk();
   EXPECT_EQ(both.a.s->status().fpdus_sent + both.b.s->status().fpdus_sent, fpdus);
+}
+
+// Nor while a thread sleeps in front of the wire.
+TEST_F(MemoryLater, ABellStaysForBytesThatASleepersCallLeaves) {
+  Both both;
+  both.talk();
+  both.talk();
+  std::thread reader([&] { EXPECT_EQ(both.a.recv(1), Buffer{pattern(3)[0]}); });
+  usleep(30'000);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(both.a.send(pattern(10)).count, 10);
+    ASSERT_EQ(both.b.recv(10), pattern(10));
+  }
+  ASSERT_EQ(both.b.send(pattern(3)).count, 3);
+  reader.join();
+  EXPECT_TRUE(both.is_shared());
+  EXPECT_TRUE(kernel_says_readable(both.a.fd));
+  EXPECT_EQ(both.a.recv(2).size(), 2U);
+  EXPECT_FALSE(kernel_says_readable(both.a.fd));
 }
 
 TEST_F(MemoryLater, ALongLifeMakesTheNextEnterAtOnce) {

@@ -51,7 +51,9 @@ class Receiver {
   ssize_t read(uint32_t ask, int flags);
   ssize_t receive_message(std::span<const iovec> into, int flags);
   void enable_queue_hints();
-  ssize_t await_byte();
+  bool sleeps_without_taking() const;
+  // Takes nothing.
+  ssize_t await_byte(int flags);
   bool prepare_to_sleep();
   void wake_up(bool has_taken = false);
   bool make_room(uint32_t ask);

@@ -121,11 +121,18 @@ ssize_t Receiver::pull_directly(const Fpdu& fpdu, uint32_t rest) {
   return n;
 }
 
-// The peer hands an FPDU over whole. Nothing beyond it is read.
+// The peer hands an FPDU over whole. Nothing beyond it is read: where the stream has moved to
+// memory meanwhile, an octet stays for the bytes that the call may leave there.
 ssize_t Receiver::pull_no_further() {
+  if (must_drop_) return read(0, MSG_DONTWAIT);
   const bool may_wait = (flags_ & MSG_DONTWAIT) == 0 && wants_more();
-  const int flags = may_wait ? 0 : MSG_DONTWAIT;
+  int flags = may_wait ? 0 : MSG_DONTWAIT;
   const uint32_t have = end_ - beg_;
+  if (have == 0) {
+    const ssize_t n = await_byte(flags);
+    if (n <= 0 || is_at_memory(c_)) return n;
+    flags = MSG_DONTWAIT;
+  }
   if (have < kChunkHeader) return read(kChunkHeader - have, flags);
   const Fpdu fpdu = front();
   const uint32_t rest = fpdu.size - have;
@@ -139,12 +146,13 @@ ssize_t Receiver::read(uint32_t ask, int flags) {
   if (!make_room(ask)) return -1;
   // What is known to be queued is not slept for.
   if (rx_.queued > 0) flags |= MSG_DONTWAIT;
-  if ((flags & MSG_DONTWAIT) == 0 && !prepare_to_sleep()) return -1;
-  if ((flags & MSG_DONTWAIT) == 0 && (c_.arena.may_be_shared(&c_.r) ||
-                                      base::is_any_asynchronous.load(std::memory_order_relaxed))) {
-    if (const ssize_t n = await_byte(); n <= 0) return n;
+  if ((flags & MSG_DONTWAIT) == 0 && sleeps_without_taking()) {
+    const bool was_near_border = is_near_border_;
+    const ssize_t n = await_byte(0);
+    if (n <= 0 || is_near_border_ != was_near_border) return n;
     flags |= MSG_DONTWAIT;
   }
+  if ((flags & MSG_DONTWAIT) == 0 && !prepare_to_sleep()) return -1;
   ask = std::min(ask, capacity_ - end_);
   ssize_t n;
   if (rx_.has_queue_hints && ask >= kFirstLook) {
@@ -198,12 +206,20 @@ void Receiver::enable_queue_hints() {
   errno = saved;
 }
 
-// The kernel may have given bytes to a process that is killed before it comes back from its sleep:
-// where a relative would go on, one sleeps without taking anything.
-ssize_t Receiver::await_byte() {
+// The kernel may have given bytes to a process that is killed before it comes back from its sleep,
+// where a relative would go on; and another thread may offer memory meanwhile.
+bool Receiver::sleeps_without_taking() const {
+  return c_.arena.may_be_shared(&c_.r) ||
+         base::is_any_asynchronous.load(std::memory_order_relaxed) ||
+         (c_.r.offers_later.load(std::memory_order_relaxed) && !base::is_single_threaded());
+}
+
+ssize_t Receiver::await_byte(int flags) {
+  const bool may_sleep = (flags & MSG_DONTWAIT) == 0;
+  if (may_sleep && !prepare_to_sleep()) return -1;
   uint8_t byte;
-  const ssize_t n = base::sys.recv(fd_, &byte, 1, MSG_PEEK);
-  wake_up();
+  const ssize_t n = base::sys.recv(fd_, &byte, 1, flags | MSG_PEEK);
+  if (may_sleep) wake_up();
   return error_ == 0 ? n : -1;
 }
 

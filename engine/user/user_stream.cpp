@@ -63,7 +63,7 @@ class UserStreamEngine final : public StreamEngine {
     void* place = arena->allocate_record();
     if (place == nullptr) return fail_errno(ENFILE);
     auto* record = new (place) Record(attr, payload_of(attr));
-    record->offers_later &= are_lives_short();
+    if (!are_lives_short()) record->offers_later = false;
     publish_plain(*arena);
     Stream* stream = view(*arena, *record);
     if (stream == nullptr) return fail_errno(ENFILE);

@@ -217,7 +217,7 @@ struct Record {
   bool is_strict;
   bool wants_crc;
   bool wants_memory;
-  bool offers_later;                           // memory; under the send lease
+  std::atomic<bool> offers_later;              // memory; under the send lease
   std::atomic<bool> has_peer_revision{false};  // after the two below
   bool is_peer_enhanced = false;
   uint8_t peer_revision = 0;
