@@ -175,9 +175,16 @@ void fail_in_memory(Connection& c) {
   wake_peers_writer(c);
 }
 
+static bool is_peer_on_wire(const Connection& c) {
+  shm::Segment* segment = c.segment.load(std::memory_order_acquire);
+  return segment->lane_from(other(c.r.memory.end)).writer.last_octet.load() != 0;
+}
+
 short untrue_at_end(const Connection& c) {
   // A program that has sent in vain is told, as on TCP.
   if (c.r.memory.has_sent_in_vain || !is_reset_in_vain(c, 0)) return 0;
+  // So is one that reads no more: what the peer sends goes by the wire then, and is refused there.
+  if (is_peer_on_wire(c)) return 0;
   return c.tx.is_shut ? POLLERR : POLLERR | POLLHUP;
 }
 

@@ -192,7 +192,10 @@ void settle(Connection& c, int fd) {
   Hold hold(c, c.rx.lease);
   if (const int e = hold.take(fd, Hold::kReceive, MSG_DONTWAIT); e != 0) return keep_error(c, e);
   // What comes first is the peer's start-up frame, and no octet.
-  if (!c.rx.is_started && start_receiving(c, fd, MSG_DONTWAIT) != 0) return;
+  if (!c.rx.is_started) {
+    if (has_error(fd)) return;  // for pollers to tell of
+    if (const int e = start_receiving(c, fd, MSG_DONTWAIT); e != 0) return keep_error(c, e);
+  }
   if (!is_next_in_memory(c, fd)) return;
   size_t none = 0;
   IoCursor nowhere({});

@@ -443,6 +443,16 @@ TEST_F(MemoryTest, AnEndComesBehindWhatWasLeftByAPeerThatWasReset) {
   }
 }
 
+TEST_F(MemoryTest, WhatComesBehindAShutdownIsRefusedAsByTcp) {
+  ASSERT_EQ(b.s->shutdown(b.fd, SHUT_RDWR).error, 0);
+  ASSERT_EQ(a.send(pattern(9), MSG_NOSIGNAL).count, 9);
+  pollfd p{b.fd, POLLIN, 0};
+  ASSERT_EQ(::poll(&p, 1, 5000), 1);
+  EXPECT_EQ(p.revents & ~b.s->untrue_at_end(), POLLIN | POLLERR | POLLHUP);
+  uint8_t byte;
+  EXPECT_EQ(b.recv(&byte, 1).error, ECONNRESET);
+}
+
 TEST_F(MemoryTest, BytesSentBeforeTheCloseArriveBeforeTheEnd) {
   EXPECT_EQ(a.send(pattern(100'000)).count, 100'000);
   a.release();

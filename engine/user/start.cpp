@@ -87,7 +87,11 @@ int prepare_to_send(Connection& c, int& fd, int flags) {
   // Whoever wants to go without CRCs looks for the Reply that allows it, also if it never receives.
   if (!c.r.wants_crc && c.tx.is_started && !c.rx.is_started) {
     Hold hold(c, c.rx.lease);
-    if (hold.try_take() && !c.rx.is_started) start_receiving(c, fd, MSG_DONTWAIT);
+    if (hold.try_take() && !c.rx.is_started) {
+      // The kernel says it once.
+      const int e = start_receiving(c, fd, MSG_DONTWAIT);
+      if (e == ECONNRESET && !c.is_state(StreamState::kFailed)) return e;
+    }
   }
   return 0;
 }

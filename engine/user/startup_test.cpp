@@ -276,6 +276,35 @@ TEST(Initiator, HasAReaderThatDoesNotWaitForItsWriter) {
   ::shutdown(tcp.server, SHUT_RDWR);
 }
 
+// As TCP's next call says it, whichever call of ours has heard it of the kernel.
+TEST(Initiator, IsToldOfAResetBeforeTheReply) {
+  for (const bool crc : {true, false}) {
+    TcpPair tcp;
+    End a(tcp.client, Role::kInitiator, Peer::kProved, false, crc);
+    ASSERT_EQ(a.send(pattern(5)).count, 5);
+    const linger reset{1, 0};
+    setsockopt(tcp.server, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    tcp.close_server();
+    EXPECT_EQ(a.send(pattern(5), MSG_NOSIGNAL).error, ECONNRESET) << crc;
+    EXPECT_EQ(a.send(pattern(5), MSG_NOSIGNAL).error, EPIPE) << crc;
+  }
+}
+
+TEST(Initiator, IsToldOfAResetThatCameBeforeItsFirstLook) {
+  TcpPair tcp;
+  End a(tcp.client, Role::kInitiator, Peer::kProved);
+  const linger reset{1, 0};
+  setsockopt(tcp.server, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+  tcp.close_server();
+  a.s->settle(a.fd);
+  pollfd p{a.fd, 0, 0};
+  EXPECT_EQ(::poll(&p, 1, 0), 1);
+  EXPECT_EQ(p.revents, POLLERR | POLLHUP);
+  uint8_t byte;
+  EXPECT_EQ(a.recv(&byte, 1, MSG_DONTWAIT).error, ECONNRESET);
+  EXPECT_EQ(a.recv(&byte, 1, MSG_DONTWAIT).count, 0);
+}
+
 // The frame that lies unread is not the program's: TCP would end such a connection, not reset it.
 TEST(Closing, BeforeTheReplyIsReadEndsTheConnection) {
   TcpPair tcp;
