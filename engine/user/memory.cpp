@@ -20,6 +20,7 @@
 #include "engine/user/kernel_socket.h"
 #include "engine/user/lanes.h"
 #include "engine/user/leaving.h"
+#include "engine/user/memory_rx.h"
 #include "engine/user/memory_tx.h"
 #include "engine/user/raw.h"
 #include "engine/user/sender.h"
@@ -298,6 +299,7 @@ static bool on_joined(Connection& c, int fd, MemoryState before) {
   m.has_set_options.store(true, std::memory_order_release);
   if (m.had_cork) set_int_option(fd, TCP_CORK, 0);
   if (!m.had_nodelay) set_int_option(fd, TCP_NODELAY, 1);
+  if (c.tx.is_shut) note_end_in_memory(c);
   drop_descriptor(c);
   return true;
 }

@@ -861,6 +861,28 @@ TEST_F(MemoryLater, EntersInTheMiddleOfWhateverIsUnderWay) {
   EXPECT_GT(entered, 100);
 }
 
+// Its peer's pollers and sends go by that.
+TEST(MemoryStart, AnEndFromBeforeItIsKnown) {
+  for (const bool is_client : {true, false}) {
+    TcpPair tcp{20'000, 20'000, TcpPair::Sizes::kHosts};
+    MemoryEnd a{tcp.client, Role::kInitiator}, b{tcp.server, Role::kResponder};
+    MemoryEnd &ending = is_client ? a : b, &other = is_client ? b : a;
+    if (is_client) {
+      ASSERT_EQ(a.send(pattern(1)).count, 1);
+    }
+    ASSERT_EQ(ending.s->shutdown(ending.fd, SHUT_WR).error, 0);
+    if (is_client) {
+      ASSERT_EQ(b.recv(1), pattern(1));
+    }
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_EQ(other.send(pattern(1)).count, 1);
+      ASSERT_EQ(ending.recv(1), pattern(1));
+    }
+    EXPECT_STREQ(ending.s->status().engine, "shm");
+    EXPECT_TRUE(other.s->glance().may_have_ended) << is_client;
+  }
+}
+
 TEST(MemoryStart, NotWantedByOneEnd) {
   for (const bool is_client : {true, false}) {
     TcpPair tcp;
