@@ -183,7 +183,8 @@ bool has_memory_room(const Connection& c) {
 // The peer's pollers look here, and ask the kernel only if there may be something to hear.
 void note_end_in_memory(Connection& c) {
   shm::Segment* segment = c.segment.load(std::memory_order_acquire);
-  if (segment != nullptr && c.is_joined())
+  // Where the peer has joined what was offered to it, this end may not have noticed.
+  if (segment != nullptr && (c.is_joined() || c.r.memory.state == MemoryState::kOffered))
     segment->lane_from(c.r.memory.end).writer.has_ended.store(1, std::memory_order_release);
 }
 

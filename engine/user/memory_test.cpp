@@ -883,6 +883,19 @@ TEST(MemoryStart, AnEndFromBeforeItIsKnown) {
   }
 }
 
+TEST(MemoryStart, AnEndOfWhoHasNotNoticedThatItIsJoined) {
+  TcpPair tcp{20'000, 20'000, TcpPair::Sizes::kHosts};
+  MemoryEnd a{tcp.client, Role::kInitiator}, b{tcp.server, Role::kResponder};
+  ASSERT_EQ(a.send(pattern(1)).count, 1);
+  ASSERT_EQ(b.recv(1), pattern(1));
+  a.release();
+  tcp.close_client();
+  ASSERT_EQ(b.send(pattern(64), MSG_NOSIGNAL).count, 64);
+  pollfd p{b.fd, POLLIN, 0};
+  while (::poll(&p, 1, 5000) == 1 && (p.revents & POLLHUP) == 0) continue;
+  EXPECT_EQ(b.s->untrue_at_end(), 0) << "it has sent in vain";
+}
+
 TEST(MemoryStart, NotWantedByOneEnd) {
   for (const bool is_client : {true, false}) {
     TcpPair tcp;

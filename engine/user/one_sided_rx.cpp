@@ -280,7 +280,7 @@ static Io recv_drained(Connection& c, int fd, IoCursor& to, int flags, size_t& g
     if (got > 0 && got >= wanted) return Io::ok(static_cast<ssize_t>(got));
     if (got == room) return Io::ok(static_cast<ssize_t>(got));
     if (got == 0) {
-      int error = std::exchange(c.rx.error, 0);
+      int error = c.rx.error.exchange(0);
       if (error == 0) error = c.r.fault.exchange(0);
       if (error != 0) return Io::fail(error);
     }

@@ -72,6 +72,8 @@ Io Receiver::run() {
     const ssize_t n = is_near_border_ ? pull_no_further() : pull();
     if (n > 0) continue;
     if (n < 0 && error_ == 0) error_ = errno;
+    // The rest of an FPDU never comes, and is no second reason.
+    if (error_ == ECONNRESET) beg_ = end_;
     if (n == 0) on_end();
     break;
   }

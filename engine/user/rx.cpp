@@ -27,7 +27,8 @@
 namespace ddpsock::engine {
 
 Io end_of_stream(Connection& c) {
-  const int error = std::exchange(c.rx.error, 0);
+  int error = c.rx.error.exchange(0);
+  if (error == 0) error = c.tx.error.exchange(0);
   return error != 0 ? Io::fail(error) : Io::ok(0);
 }
 

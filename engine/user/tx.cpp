@@ -116,6 +116,14 @@ int flush_tail(Connection& c, int fd, bool may_wait) {
   return 0;
 }
 
+// The kernel says it to one call of either direction, and so does this.
+static int take_reset_heard_by_reader(Connection& c) {
+  int e = c.rx.error.load(std::memory_order_relaxed);
+  if (e != ECONNRESET && e != ETIMEDOUT) [[likely]]
+    return 0;
+  return c.rx.error.compare_exchange_strong(e, 0) ? e : 0;
+}
+
 static Io send_first(Connection& c, int fd, std::span<const iovec> from, int flags);
 static Io send_started(Connection& c, int fd, std::span<const iovec> from, int flags);
 
@@ -138,7 +146,9 @@ Io send_now(Connection& c, int fd, std::span<const iovec> from, int flags) {
   Hold hold(c, c.tx.lease);
   if (const int e = hold.take(fd, Hold::kSend, flags); e != 0) return Io::fail(e);
   if (c.tx.error != 0) [[unlikely]]
-    return Io::fail(std::exchange(c.tx.error, 0));
+    return Io::fail(c.tx.error.exchange(0));
+  if (const int e = take_reset_heard_by_reader(c); e != 0) [[unlikely]]
+    return Io::fail(e);
   if (c.is_turned()) [[unlikely]]
     return send_turned(c, fd, from, flags);
   if (!c.tx.is_started) {

@@ -445,6 +445,11 @@ class RawPeer : public testing::Test {
   End b{tcp.server, Role::kResponder};
 
   void put(const Buffer& bytes) { engine::put(tcp.client, bytes); }
+  void reset() {
+    const linger now{1, 0};
+    setsockopt(tcp.client, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    tcp.close_client();
+  }
   int recv_error() {
     uint8_t x[1000];
     const Io io = b.recv(x, sizeof x);
@@ -618,6 +623,25 @@ TEST_F(RawPeer, EndInsideAnFpduIsALostStream) {
   }
   ::shutdown(tcp.client, SHUT_WR);
   EXPECT_EQ(recv_error(), ECONNRESET);
+  EXPECT_EQ(b.recv(10).size(), 0u);
+}
+
+TEST_F(RawPeer, AResetInsideAnFpduIsToldOnce) {
+  const Buffer f = chunk(pattern(100), 1);
+  put(request() + Buffer(f.begin(), f.begin() + 30));
+  uint8_t byte;
+  EXPECT_EQ(b.recv(&byte, 1, MSG_DONTWAIT).error, EAGAIN);
+  reset();
+  EXPECT_EQ(recv_error(), ECONNRESET);
+  EXPECT_EQ(b.recv(10).size(), 0u);
+}
+
+TEST_F(RawPeer, AResetBehindAPartIsToldByTheNextCallThatSends) {
+  put(request() + chunk(pattern(4), 1));
+  reset();
+  EXPECT_EQ(b.recv(7, MSG_WAITALL), pattern(4));
+  EXPECT_EQ(b.send(pattern(7), MSG_NOSIGNAL).error, ECONNRESET);
+  EXPECT_EQ(b.send(pattern(7), MSG_NOSIGNAL).error, EPIPE);
   EXPECT_EQ(b.recv(10).size(), 0u);
 }
 

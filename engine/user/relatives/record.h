@@ -66,7 +66,7 @@ struct Rx {
   Inbox inbox;
   uint32_t queued = 0;  // the kernel has at least so many unread bytes
   ReceiveCount count;
-  int32_t error = 0;                     // an errno to be told once what came before is read
+  std::atomic<int32_t> error{0};         // an errno to be told once what came before is read
   std::atomic<int32_t> low_water = 1;    // SO_RCVLOWAT
   bool has_queue_hints = false;          // TCP_INQ is on
   bool was_alone = false;                // the peer's start-up frame: no FPDU came with it
@@ -90,7 +90,7 @@ struct Tx {
       Arena::kNoBlock;  // the rest of an FPDU that the kernel cut in spite of that
   uint32_t tail_beg = 0, tail_end = 0;
   bool is_unsent_limited = false;  // by the program (TCP_NOTSENT_LOWAT): an FPDU was cut for it
-  int32_t error = 0;               // an errno that waits for the next call
+  std::atomic<int32_t> error{0};   // an errno that waits for the next call
   std::atomic<bool> is_started = false;  // our start-up frame was sent
   std::atomic<bool> is_shut = false;     // by shutdown()
   std::atomic<bool> is_wanted = false;   // the queue pair's thread found the lease taken
