@@ -149,7 +149,7 @@ Io recv_now(Connection& c, int fd, std::span<const iovec> to, int flags) {
       hold.end();
       return go_on_as_plain(c, fd, to, flags);
     } else if (e != 0) {
-      return e == kEndOfStream ? Io::ok(0) : Io::fail(e);
+      return e == kEndOfStream ? end_of_stream(c) : Io::fail(e);
     }
     has_chunk = room > 0 && c.inbox.buffered() > 0;
     fd = still(c, fd);

@@ -305,6 +305,23 @@ TEST(Initiator, IsToldOfAResetThatCameBeforeItsFirstLook) {
   EXPECT_EQ(a.recv(&byte, 1, MSG_DONTWAIT).count, 0);
 }
 
+TEST(Initiator, IsToldOfAResetThatItsOwnSendHasMet) {
+  TcpPair tcp;
+  End a(tcp.client, Role::kInitiator, Peer::kProved);
+  const Buffer much(32 << 20);
+  std::thread sender([&] {
+    const Io io = a.send(much, MSG_NOSIGNAL);
+    EXPECT_GT(io.count, 0);
+    EXPECT_LT(io.count, static_cast<ssize_t>(much.size()));
+  });
+  usleep(50'000);
+  tcp.close_server();
+  sender.join();
+  uint8_t byte;
+  EXPECT_EQ(a.recv(&byte, 1, MSG_DONTWAIT).error, ECONNRESET);
+  EXPECT_EQ(a.recv(&byte, 1, MSG_DONTWAIT).count, 0);
+}
+
 // The frame that lies unread is not the program's: TCP would end such a connection, not reset it.
 TEST(Closing, BeforeTheReplyIsReadEndsTheConnection) {
   TcpPair tcp;

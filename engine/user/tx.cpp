@@ -105,7 +105,10 @@ int flush_tail(Connection& c, int fd, bool may_wait) {
       c.tx.tail_beg += static_cast<uint32_t>(n);
       continue;
     }
-    if (n < 0 && errno != EAGAIN && errno != EINTR) break;
+    if (n < 0 && errno != EAGAIN && errno != EINTR) {
+      keep_send_error(c, errno);
+      break;
+    }
     if (!may_wait) return EAGAIN;
     const int waited = wait_ready(fd, POLLOUT, deadline);
     fd = still(c, fd);
