@@ -61,12 +61,15 @@ Direction* incoming(const Object& object) {
 bool is_roomy(const Object& object) {
   constexpr uint64_t kSurely = 32 * 1024;
   const Direction* way = outgoing(object);
-  return way == nullptr || (!way->is_full && way->sent - way->received <= kSurely);
+  if (way == nullptr) return true;
+  // Who reads no more is told of an end before all is read.
+  if (way->was_filled && way->is_unwanted) return false;
+  return !way->is_full && way->sent - way->received <= kSurely;
 }
 
 bool is_room_certain(const Object& object) {
   const Direction* way = outgoing(object);
-  return way == nullptr || way->is_full || is_roomy(object);
+  return way == nullptr || (way->is_full && !way->is_unwanted) || is_roomy(object);
 }
 
 namespace {
@@ -122,6 +125,14 @@ void act(const Op& op, Answer& answer) {
     case Kind::kEpollControl:
     case Kind::kEpollWait:
       return act_on_readiness(op, answer);
+    case Kind::kAwait:
+      return act_on_unseen(op, answer);
+    case Kind::kRefused:
+    case Kind::kAio:
+    case Kind::kShell:
+      return act_on_others(op, answer);
+    case Kind::kLimit:
+      return act_on_limits(op, answer);
     case Kind::kNonblocking:
     case Kind::kGetOption:
     case Kind::kSetOption:

@@ -35,6 +35,9 @@ void act_on_bytes(const Op& op, Answer& answer);
 void act_on_readiness(const Op& op, Answer& answer);
 void act_on_descriptors(const Op& op, Answer& answer);
 void act_on_options(const Op& op, Answer& answer);
+void act_on_unseen(const Op& op, Answer& answer);
+void act_on_others(const Op& op, Answer& answer);
+void act_on_limits(const Op& op, Answer& answer);
 void act_on_processes(const Op& op, Answer& answer);
 
 inline int fd_of(int slot) {

@@ -61,6 +61,8 @@ void obey(Actor& actor, const Op& op) {
   }
   actor.timeout_ms = timeout_of(op);
   if (sigsetjmp(way_out, 1) != 0) {
+    // Where the C library was in a call that can be cancelled, and did not see its end.
+    pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, nullptr);
     answer.add("jumped out");
     return;
   }
@@ -82,12 +84,14 @@ void report(Actor& actor) {
   Actor& actor = world->actors[static_cast<size_t>(number)];
   current_actor = number;
   const pid_t parent = getppid();
-  for (;;) {
-    const uint32_t done = actor.done;
-    while (actor.ordered == done) {
-      wait_for_change(actor.ordered, done, 1'000'000);
+  for (uint32_t handled = actor.done;;) {
+    uint32_t asked = actor.asked;
+    while (static_cast<int32_t>(asked - handled) <= 0) {
+      wait_for_change(actor.asked, asked, 1'000'000);
       if (is_process(number) && getppid() != parent) base::kernel_call(SYS_exit_group, 0);
+      asked = actor.asked;
     }
+    handled = asked;
     obey(actor, world->script.ops[actor.op]);
     report(actor);
   }
@@ -106,11 +110,28 @@ int signal_of(HowToSignal how) {
   }
 }
 
+int signal_of_io() {
+  return SIGRTMIN + 1;
+}
+
 void handle_signals() {
   on_signal(signal_of(HowToSignal::kRestart), count, SA_RESTART);
   on_signal(signal_of(HowToSignal::kInterrupt), count, 0);
   on_signal(signal_of(HowToSignal::kJump), count_and_jump, SA_RESTART);
   signal(SIGPIPE, SIG_IGN);
+  // Those that come behind, and those that a full queue makes of them.
+  signal(signal_of_io(), SIG_IGN);
+  signal(SIGIO, SIG_IGN);
+}
+
+void obey_here(int number) {
+  Actor& actor = world->actors[static_cast<size_t>(number)];
+  const int before = current_actor;
+  current_actor = number;
+  Answer answer(actor.text);
+  act(world->script.ops[actor.op], answer);
+  current_actor = before;
+  report(actor);
 }
 
 void* actor_thread(void* number) {

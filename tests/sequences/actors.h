@@ -10,8 +10,11 @@ namespace ddpsock::sequences {
 // of the call.
 enum class HowToSignal { kRestart, kInterrupt, kJump, kNumber };
 int signal_of(HowToSignal how);
+int signal_of_io();  // by F_SETSIG; nobody handles it
 void handle_signals();
 
+// In the caller's thread, for calls that do not sleep.
+void obey_here(int actor);
 void* actor_thread(void* actor);  // of pthread_create; the argument is the actor's number
 [[noreturn]] void live_after_exec(int actor);
 

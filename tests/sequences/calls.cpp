@@ -11,23 +11,44 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <ctime>
 
 #include "script.h"
 
 namespace ddpsock::sequences {
 
-const std::array<const char*, kSenders> kSenderNames = {
-    "send",  "sendto", "sendmsg",  "sendmmsg",      "syscall(sendto)",
-    "write", "writev", "pwritev2", "syscall(write)"};
-const std::array<const char*, kReceivers> kReceiverNames = {
-    "recv", "recvfrom", "recvmsg", "recvmmsg",     "syscall(recvfrom)",
-    "read", "readv",    "preadv2", "syscall(read)"};
+const std::array<const char*, kSenders> kSenderNames = {"send",
+                                                        "sendto",
+                                                        "sendmsg",
+                                                        "sendmmsg",
+                                                        "syscall(sendto)",
+                                                        "syscall(sendmsg)",
+                                                        "syscall(sendmmsg)",
+                                                        "write",
+                                                        "writev",
+                                                        "pwritev2",
+                                                        "syscall(write)",
+                                                        "syscall(writev)",
+                                                        "fwrite"};
+const std::array<const char*, kReceivers> kReceiverNames = {"recv",
+                                                            "recvfrom",
+                                                            "recvmsg",
+                                                            "recvmmsg",
+                                                            "syscall(recvfrom)",
+                                                            "syscall(recvmsg)",
+                                                            "syscall(recvmmsg)",
+                                                            "read",
+                                                            "readv",
+                                                            "preadv2",
+                                                            "syscall(read)",
+                                                            "syscall(readv)",
+                                                            "fread"};
 const std::array<const char*, kPollers> kPollerNames = {
     "poll", "ppoll", "select", "pselect", "syscall(poll)", "syscall(select)"};
 
 bool takes_flags(int how) {
-  return how < 5;
+  return how < kWithFlags;
 }
 
 namespace {
@@ -68,65 +89,112 @@ Moved moved_by(const std::array<mmsghdr, 2>& messages, int result) {
   return moved;
 }
 
+Moved with_flags(Moved moved, const msghdr& message) {
+  if (moved.result >= 0) moved.flags = message.msg_flags;
+  return moved;
+}
+
+// As a program does that has the socket under a FILE: of a duplicate, so that it can be closed.
+FILE* open_file(int fd, const char* mode) {
+  const int copy = dup(fd);
+  FILE* file = fdopen(copy, mode);
+  if (file == nullptr && copy >= 0) close(copy);
+  return file;
+}
+
+ssize_t write_file(int fd, const char* bytes, size_t size) {
+  FILE* file = open_file(fd, "w");
+  if (file == nullptr) return -1;
+  const size_t written = fwrite(bytes, 1, size, file);
+  return fclose(file) == 0 && written == size ? static_cast<ssize_t>(size) : -1;
+}
+
+// Nothing is read that is not returned.
+ssize_t read_file(int fd, char* bytes, size_t size) {
+  FILE* file = open_file(fd, "r");
+  if (file == nullptr) return -1;
+  setvbuf(file, nullptr, _IONBF, 0);
+  const size_t got = fread(bytes, 1, size, file);
+  const bool has_failed = got == 0 && ferror(file) != 0;
+  const int error = errno;
+  fclose(file);
+  errno = error;
+  return has_failed ? -1 : static_cast<ssize_t>(got);
+}
+
 }  // namespace
 
 Moved send_by(int how, int fd, const char* bytes, size_t size, int flags) {
   Parts parts = cut(bytes, size);
+  const int count = static_cast<int>(parts.size());
+  const msghdr message = message_of(parts.data(), parts.size());
+  auto messages = messages_of(parts);
   switch (how) {
     case 0:
       return plain(send(fd, bytes, size, flags));
     case 1:
       return plain(sendto(fd, bytes, size, flags, nullptr, 0));
-    case 2: {
-      const msghdr message = message_of(parts.data(), parts.size());
+    case 2:
       return plain(sendmsg(fd, &message, flags));
-    }
-    case 3: {
-      auto messages = messages_of(parts);
+    case 3:
       return moved_by(messages, sendmmsg(fd, messages.data(), messages.size(), flags));
-    }
     case 4:
       return plain(syscall(SYS_sendto, fd, bytes, size, flags, nullptr, 0));
     case 5:
-      return plain(write(fd, bytes, size));
+      return plain(syscall(SYS_sendmsg, fd, &message, flags));
     case 6:
-      return plain(writev(fd, parts.data(), static_cast<int>(parts.size())));
+      return moved_by(messages, static_cast<int>(syscall(SYS_sendmmsg, fd, messages.data(),
+                                                         messages.size(), flags)));
     case 7:
-      return plain(pwritev2(fd, parts.data(), static_cast<int>(parts.size()), -1, 0));
-    default:
+      return plain(write(fd, bytes, size));
+    case 8:
+      return plain(writev(fd, parts.data(), count));
+    case 9:
+      return plain(pwritev2(fd, parts.data(), count, -1, 0));
+    case 10:
       return plain(syscall(SYS_write, fd, bytes, size));
+    case 11:
+      return plain(syscall(SYS_writev, fd, parts.data(), count));
+    default:
+      return plain(write_file(fd, bytes, size));
   }
 }
 
 Moved receive_by(int how, int fd, char* bytes, size_t size, int flags) {
   Parts parts = cut(bytes, size);
+  const int count = static_cast<int>(parts.size());
+  msghdr message = message_of(parts.data(), parts.size());
+  auto messages = messages_of(parts);
+  // With what is unread the second would wait for more.
+  const int of_many = flags | MSG_WAITFORONE;
   switch (how) {
     case 0:
       return plain(recv(fd, bytes, size, flags));
     case 1:
       return plain(recvfrom(fd, bytes, size, flags, nullptr, nullptr));
-    case 2: {
-      msghdr message = message_of(parts.data(), parts.size());
-      Moved moved = plain(recvmsg(fd, &message, flags));
-      moved.flags = moved.result >= 0 ? message.msg_flags : 0;
-      return moved;
-    }
-    case 3: {
-      auto messages = messages_of(parts);
-      // With what is unread the second would wait for more.
-      return moved_by(messages, recvmmsg(fd, messages.data(), messages.size(),
-                                         flags | MSG_WAITFORONE, nullptr));
-    }
+    case 2:
+      return with_flags(plain(recvmsg(fd, &message, flags)), message);
+    case 3:
+      return moved_by(messages, recvmmsg(fd, messages.data(), messages.size(), of_many, nullptr));
     case 4:
       return plain(syscall(SYS_recvfrom, fd, bytes, size, flags, nullptr, nullptr));
     case 5:
-      return plain(read(fd, bytes, size));
+      return with_flags(plain(syscall(SYS_recvmsg, fd, &message, flags)), message);
     case 6:
-      return plain(readv(fd, parts.data(), static_cast<int>(parts.size())));
+      return moved_by(messages, static_cast<int>(syscall(SYS_recvmmsg, fd, messages.data(),
+                                                         messages.size(), of_many, nullptr)));
     case 7:
-      return plain(preadv2(fd, parts.data(), static_cast<int>(parts.size()), -1, 0));
-    default:
+      return plain(read(fd, bytes, size));
+    case 8:
+      return plain(readv(fd, parts.data(), count));
+    case 9:
+      return plain(preadv2(fd, parts.data(), count, -1, 0));
+    case 10:
       return plain(syscall(SYS_read, fd, bytes, size));
+    case 11:
+      return plain(syscall(SYS_readv, fd, parts.data(), count));
+    default:
+      return plain(read_file(fd, bytes, size));
   }
 }
 

@@ -25,18 +25,20 @@ struct Slot {
 // What a sequence is about: how often each kind of call is chosen.
 struct Theme {
   int io, ends, sleep, pollers, sets, descriptors, options, processes, signals, full, passing,
-      making;
+      making, unseen, others;
 };
 constexpr Theme kThemes[] = {
-    // io ends sleep poll sets desc opt proc sig full pass make
-    {60, 8, 10, 10, 0, 5, 8, 0, 0, 2, 0, 3},    // bytes
-    {30, 10, 10, 25, 25, 5, 0, 0, 0, 2, 0, 3},  // pollers
-    {30, 12, 30, 8, 0, 12, 0, 0, 12, 0, 0, 3},  // sleepers
-    {30, 12, 8, 5, 5, 30, 3, 0, 0, 0, 0, 12},   // descriptors
-    {30, 12, 12, 5, 3, 6, 3, 20, 4, 0, 0, 4},   // processes
-    {25, 12, 5, 5, 3, 10, 2, 5, 0, 0, 20, 4},   // passed on
-    {25, 25, 8, 15, 10, 3, 4, 0, 0, 10, 0, 2},  // ends, and full
-    {20, 10, 10, 10, 3, 5, 4, 3, 2, 1, 1, 25},  // connecting
+    // io ends sleep poll sets desc opt proc sig full pass make unseen others
+    {60, 8, 10, 10, 0, 5, 8, 0, 0, 2, 0, 3, 0, 1},    // bytes
+    {30, 10, 10, 25, 25, 5, 0, 0, 0, 2, 0, 3, 3, 0},  // pollers
+    {30, 12, 30, 8, 0, 12, 0, 0, 12, 0, 0, 3, 3, 0},  // sleepers
+    {30, 12, 8, 5, 5, 30, 3, 0, 0, 0, 0, 12, 0, 2},   // descriptors
+    {30, 12, 12, 5, 3, 6, 3, 20, 4, 0, 0, 4, 0, 2},   // processes
+    {25, 12, 5, 5, 3, 10, 2, 5, 0, 0, 20, 4, 0, 0},   // passed on
+    {25, 25, 8, 15, 10, 3, 4, 0, 0, 10, 0, 2, 3, 0},  // ends, and full
+    {20, 10, 10, 10, 3, 5, 4, 3, 2, 1, 1, 25, 0, 1},  // connecting
+    {40, 8, 8, 5, 0, 5, 4, 0, 3, 3, 0, 3, 30, 0},     // pollers that libc does not see
+    {40, 8, 8, 3, 0, 8, 25, 5, 0, 0, 0, 3, 0, 12},    // options, and calls of others
 };
 
 class Generator {
@@ -118,8 +120,9 @@ class Generator {
 
   void step() {
     const Theme& t = *theme_;
-    const int weights[] = {t.io,      t.ends,      t.sleep,   t.pollers, t.sets,    t.descriptors,
-                           t.options, t.processes, t.signals, t.full,    t.passing, t.making};
+    const int weights[] = {t.io,          t.ends,    t.sleep,     t.pollers, t.sets,
+                           t.descriptors, t.options, t.processes, t.signals, t.full,
+                           t.passing,     t.making,  t.unseen,    t.others};
     int total = 0;
     for (const int weight : weights) total += weight;
     int at = pick_int(total);
@@ -148,8 +151,12 @@ class Generator {
         return use_fullness();
       case 10:
         return use_passing();
-      default:
+      case 11:
         return make_connections();
+      case 12:
+        return use_unseen_poller();
+      default:
+        return use_others();
     }
   }
 
@@ -190,10 +197,11 @@ class Generator {
     if (chance(4)) flags |= MSG_TRUNC;
     if (chance(1)) flags |= MSG_OOB;
     const bool would_sleep =
-        (there == 0 || ((flags & MSG_WAITALL) != 0 && there < size)) && !from.is_nonblocking;
+        (there == 0 || (((flags & MSG_WAITALL) != 0 || how == kByFile) && there < size)) &&
+        !from.is_nonblocking;
     if (would_sleep && !may_sleep) {
       flags |= MSG_DONTWAIT;
-      how = pick_int(5);
+      how = pick_int(kWithFlags);
     }
     add(Kind::kReceive, actor, {slot, int(size), flags, how});
     if (would_sleep && may_sleep) asleep_[static_cast<size_t>(actor)] = true;
@@ -204,7 +212,7 @@ class Generator {
     const int actor = pick_actor(), slot = pick_stream(actor);
     switch (pick(20)) {
       case 0:
-        return add(Kind::kQueued, actor, {slot, pick_int(2)});
+        return add(Kind::kQueued, actor, {slot, pick_int(int(Queued::kNumber))});
       case 1:
         return add(Kind::kDrain, actor, {slot});
       case 2:
@@ -247,6 +255,29 @@ class Generator {
                                              chance(20) ? poll_entry(actor) : -1};
     add(Kind::kPoll, actor, argument);
     if (timeout < 0) asleep_[static_cast<size_t>(actor)] = true;
+  }
+
+  void use_unseen_poller() {
+    const bool may_sleep = chance(40);
+    const int actor = may_sleep ? 1 + pick_int(2) : pick_actor();
+    add(Kind::kAwait, actor,
+        {pick_stream(actor), pick_int(int(Unseen::kNumber)), may_sleep ? -1 : 0});
+    if (may_sleep) asleep_[static_cast<size_t>(actor)] = true;
+  }
+
+  void use_others() {
+    const int actor = pick_actor(), slot = pick_stream(actor);
+    if (chance(60)) return add(Kind::kRefused, actor, {slot, pick_int(int(Refused::kNumber))});
+    const bool is_out = chance(50);
+    size_t& there = unread(at(actor, slot));
+    const bool is_aio = chance(60);
+    if (is_aio && !is_out) {
+      there -= std::min(there, size_t{5});
+    } else {
+      unread_of_peer(at(actor, slot)) += is_aio ? 5 : 3;
+    }
+    if (is_aio) return add(Kind::kAio, actor, {slot, 0, is_out});
+    add(Kind::kShell, actor, {slot, pick_int(int(Shell::kNumber))});
   }
 
   void use_set() {
@@ -314,10 +345,9 @@ class Generator {
     const int actor = pick_actor(), slot = pick_stream(actor);
     if (chance(15)) return add(Kind::kName, actor, {slot, pick_int(2)});
     const size_t which = pick(kOptions.size());
-    if (chance(50)) return add(Kind::kGetOption, actor, {slot, int(which)});
-    constexpr int kValues[][2] = {{0, 3}, {1, 20}, {0, 0}, {0, 1}, {0, 1},
-                                  {1, 1}, {0, 1},  {1, 1}, {0, 0}};
-    add(Kind::kSetOption, actor, {slot, int(which), kValues[which][pick(2)]});
+    const int how = chance(10);
+    if (chance(50)) return add(Kind::kGetOption, actor, {slot, int(which), 0, how});
+    add(Kind::kSetOption, actor, {slot, int(which), kOptions[which].values[pick(2)], how});
   }
 
   void use_processes() {
@@ -333,6 +363,7 @@ class Generator {
       slots(who) = slots(actor);
       return;
     }
+    if (chance(8)) return add(Kind::kLimit, who, {pick_int(int(Limit::kNumber))});
     if (chance(60)) {
       const int slot = pick_stream(who);
       return chance(50) ? send_from(who, slot) : receive_at(who, slot, chance(30));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// sequences --first SEED [--count N] [--batch N] [--patience MS] [--plain clients|servers] [--only
-// N,N...] Runs the sequences of these seeds and prints what was seen; sequences.py compares.
+// sequences --seeds N|N-N,... [--patience MS] [--plain clients|servers] [--only N,N...]
+// Runs the sequences of these seeds and prints what was seen; sequences.py compares.
 //
 // A worker process runs a batch of them one after the other, as a program does that lives on; one
 // that has to be given up is followed by another, which goes on behind the sequence that cost it.
@@ -15,6 +15,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "actors.h"
 #include "base/kernel_call.h"
@@ -26,10 +27,11 @@ namespace ddpsock::sequences {
 namespace {
 
 constexpr unsigned kSequenceSeconds = 20;
+constexpr size_t kBatch = 32;
 constexpr int kGivenUp = 3;
 
 struct Options {
-  uint64_t first = 1, count = 1, batch = 16;
+  std::vector<uint64_t> seeds;
   std::set<size_t> only;  // which ops of the sequence; empty: all
   bool is_only = false;
 };
@@ -69,29 +71,29 @@ void prepare(const Options& options, uint64_t seed) {
   myself.slots.fill(-1);
 }
 
-[[noreturn]] void work(const Options& options, uint64_t from, uint64_t to) {
+[[noreturn]] void work(const Options& options, size_t from, size_t to) {
   handle_signals();
   Conductor conductor;
-  for (uint64_t seed = from; seed < to; ++seed) {
-    world->index = seed;
-    prepare(options, seed);
+  for (size_t i = from; i < to; ++i) {
+    world->index = i;
+    prepare(options, options.seeds[i]);
     alarm(kSequenceSeconds);
     const bool is_fit = conductor.run();
     print_log();
-    world->index = seed + 1;
+    world->index = i + 1;
     if (!is_fit) _exit(kGivenUp);
   }
   _exit(0);
 }
 
 // Where the next worker has to begin.
-uint64_t supervise(const Options& options, uint64_t from, uint64_t to) {
+size_t supervise(const Options& options, size_t from, size_t to) {
   world->index = from;
   const pid_t worker = fork();
   if (worker == 0) work(options, from, to);
   int status = 0;
   waitpid(worker, &status, 0);
-  const uint64_t reached = world->index;
+  const size_t reached = world->index;
   if (WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == kGivenUp))
     return reached;
   world->say("the process died: status %#x\n", static_cast<unsigned>(status));
@@ -100,10 +102,18 @@ uint64_t supervise(const Options& options, uint64_t from, uint64_t to) {
 }
 
 void run(const Options& options) {
-  const uint64_t end = options.first + options.count;
-  for (uint64_t next = options.first; next < end;) {
-    const uint64_t batch_end = next - next % options.batch + options.batch;
-    next = supervise(options, next, std::min(batch_end, end));
+  for (size_t next = 0; next < options.seeds.size();)
+    next = supervise(options, next, std::min(next + kBatch, options.seeds.size()));
+}
+
+void read_seeds(const char* text, std::vector<uint64_t>& seeds) {
+  for (bool is_more = true; is_more;) {
+    char* end = nullptr;
+    uint64_t seed = strtoull(text, &end, 10);
+    const uint64_t last = *end == '-' ? strtoull(end + 1, &end, 10) : seed;
+    while (seed <= last) seeds.push_back(seed++);
+    is_more = *end == ',';
+    text = end + 1;
   }
 }
 
@@ -124,9 +134,7 @@ int start(int argc, char** argv) {
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string_view name = argv[i];
     const char* value = argv[i + 1];
-    if (name == "--first") options.first = strtoull(value, nullptr, 10);
-    if (name == "--count") options.count = strtoull(value, nullptr, 10);
-    if (name == "--batch") options.batch = strtoull(value, nullptr, 10);
+    if (name == "--seeds") read_seeds(value, options.seeds);
     if (name == "--patience") world->patience_ms = atoi(value);
     if (name == "--plain")
       world->plain = strcmp(value, "clients") == 0 ? Plain::kClients : Plain::kServers;

@@ -92,6 +92,11 @@ std::string call_text(const Op& op) {
     case Kind::kEpollWait:
       return "epoll_wait(" + first + ", " + number(a[1]) + ", " + number(a[2]) + " ms) how " +
              number(a[3]);
+    case Kind::kAwait: {
+      constexpr const char* kHow[] = {"poll",         "epoll",    "epoll for edges",
+                                      "nested epoll", "io_uring", "SIGIO"};
+      return std::string("unseen ") + kHow[a[1]] + "(" + first + ", " + number(a[2]) + " ms)";
+    }
     case Kind::kShutdown:
       return "shutdown(" + first + ", " + number(a[1]) + (a[2] != 0 ? ") raw" : ")");
     case Kind::kClose:
@@ -101,12 +106,15 @@ std::string call_text(const Op& op) {
     case Kind::kNonblocking:
       return "nonblocking(" + first + ", " + number(a[1]) + ") how " + number(a[2]);
     case Kind::kGetOption:
-      return "getsockopt(" + first + ", " + kOptions[static_cast<size_t>(a[1])].text + ")";
+      return std::string(a[3] != 0 ? "raw " : "") + "getsockopt(" + first + ", " +
+             kOptions[static_cast<size_t>(a[1])].text + ")";
     case Kind::kSetOption:
-      return "setsockopt(" + first + ", " + kOptions[static_cast<size_t>(a[1])].text + ", " +
-             number(a[2]) + ")";
+      return std::string(a[3] != 0 ? "raw " : "") + "setsockopt(" + first + ", " +
+             kOptions[static_cast<size_t>(a[1])].text + ", " + number(a[2]) + ")";
     case Kind::kQueued:
-      return "FIONREAD(" + first + (a[1] != 0 ? ") raw" : ")");
+      return std::string(std::array{"FIONREAD(", "raw FIONREAD(", "SIOCOUTQ(",
+                                    "sockatmark("}[static_cast<size_t>(a[1])]) +
+             first + ")";
     case Kind::kName:
       return std::string(a[1] != 0 ? "getpeername(" : "getsockname(") + first + ")";
     case Kind::kOpen: {
@@ -132,6 +140,27 @@ std::string call_text(const Op& op) {
     }
     case Kind::kExec:
       return a[0] != 0 ? "exec without the library" : "exec";
+    case Kind::kRefused: {
+      constexpr const char* kWhich[] = {"pread", "pwrite", "lseek", "ftruncate", "fsync", "isatty",
+                                        "fstat", "listen", "bind",  "connect",   "accept"};
+      return std::string(kWhich[a[1]]) + " of a stream(" + first + ")";
+    }
+    case Kind::kAio:
+      return std::string(a[2] != 0 ? "aio_write(" : "aio_read(") + first + ")";
+    case Kind::kShell: {
+      constexpr const char* kHow[] = {"system", "popen", "posix_spawn"};
+      return std::string(kHow[a[1]]) + " writes to " + first;
+    }
+    case Kind::kLimit: {
+      constexpr const char* kWhat[] = {"chroot",
+                                       "RLIMIT_NOFILE 64",
+                                       "RLIMIT_AS",
+                                       "RLIMIT_FSIZE 0",
+                                       "become nobody",
+                                       "a filter of memory calls",
+                                       "a filter of socket calls"};
+      return kWhat[a[0]];
+    }
     case Kind::kSignal: {
       constexpr const char* kHow[] = {"SA_RESTART", "no SA_RESTART", "jump"};
       return "signal A" + number(a[0]) + ", " + kHow[a[1]];

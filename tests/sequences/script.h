@@ -36,6 +36,7 @@ enum class Kind : uint8_t {
   kEpollCreate,   // slot
   kEpollControl,  // set's slot, operation, slot, events
   kEpollWait,     // set's slot, room, timeout, how
+  kAwait,         // slot, by which poller that libc does not see, timeout
   kShutdown,      // slot, direction, how
   kClose,         // slot, how
   kDup,           // slot, target slot, how
@@ -52,6 +53,10 @@ enum class Kind : uint8_t {
   kFork,          // process, how
   kVfork,         // slot, what the child does
   kExec,          // how
+  kLimit,         // what a process does to itself
+  kRefused,       // slot, which call that is not for connections
+  kAio,           // slot, unused, out
+  kShell,         // slot, how
   // Done to an actor, by who runs the sequence.
   kSignal,  // actor, how
   kCancel,  // actor
@@ -80,12 +85,47 @@ struct Name {
   int value;
   const char* text;
 };
-extern const std::array<Name, 9> kOptions;  // options that are read and set, level in the text
+struct Option {
+  int level, name;
+  const char* text;
+  std::array<int, 2> values;  // that are set
+};
+constexpr size_t kOptionCount = 29;
+extern const std::array<Option, kOptionCount> kOptions;
+enum class Queued : uint8_t { kFionread, kRawFionread, kOutgoing, kAtMark, kNumber };
 enum class Opened : uint8_t { kNull, kFile, kPipe, kEventFd, kUnixPair, kNumber };
 enum class HowToFork : uint8_t { kFork, kForkAlone, kSyscallClone, kRawClone, kNumber };
+enum class Unseen : uint8_t { kPoll, kEpoll, kEdges, kNested, kRing, kSignal, kNumber };
+enum class Limit : uint8_t {
+  kRoot,
+  kFiles,
+  kAddressSpace,
+  kFileSize,
+  kUser,
+  kFilterOfMemory,
+  kFilterOfSockets,
+  kNumber
+};
+enum class Refused : uint8_t {
+  kPread,
+  kPwrite,
+  kSeek,
+  kTruncate,
+  kSync,
+  kTerminal,
+  kStat,
+  kListen,
+  kBind,
+  kConnect,
+  kAccept,
+  kNumber
+};
+enum class Shell : uint8_t { kSystem, kPopen, kSpawn, kNumber };
 enum class HowToEnd : uint8_t { kExit, kRawExit, kKill, kNumber };
 
-constexpr int kSenders = 9, kReceivers = 9;
+constexpr int kSenders = 13, kReceivers = 13;
+constexpr int kWithFlags = 7;  // the first ones
+constexpr int kByFile = 12;    // the last one
 extern const std::array<const char*, kSenders> kSenderNames;
 extern const std::array<const char*, kReceivers> kReceiverNames;
 constexpr int kPollers = 6;

@@ -7,6 +7,8 @@ calls, and plain TCP is not seen to answer so too. Exits 1 if there is one that 
 """
 
 import argparse
+import collections
+import concurrent.futures
 import os
 import pathlib
 import random
@@ -25,7 +27,9 @@ COLUMNS = {
     "plain_client": (["--prefer", "--engine", "user"], ["--plain", "clients"]),
     "plain_server": (["--prefer", "--engine", "user"], ["--plain", "servers"]),
 }
-AT_ONCE = 512  # sequences between two looks
+AT_ONCE = 2048  # sequences between two looks
+PIECE = 64  # sequences that a program runs
+PATIENT_PIECE = 4
 PATIENCE = 3  # ms between calls when a sequence is run again
 KNOWN = pathlib.Path(__file__).parent / "known.txt"
 
@@ -59,38 +63,48 @@ def first_difference(one, other):
     return (extra, "(nothing)") if longer is one else ("(nothing)", extra)
 
 
-class Runner:
-    def __init__(self, program, ddprun, registry):
-        self.program, self.ddprun = program, ddprun
-        self.environment = dict(os.environ, DDPSOCK_REGISTRY_DIR=registry)
+NO_LOG = ["(no log)"]
 
-    def start(self, column, first, count, *options):
+
+class Runner:
+    def __init__(self, program, ddprun, registry, jobs):
+        self.program, self.ddprun = program, ddprun
+        # The ring of a sequence polls; sockets are not read through it.
+        self.environment = dict(os.environ, DDPSOCK_REGISTRY_DIR=registry, DDPSOCK_IO_URING="files")
+        self.pool = concurrent.futures.ThreadPoolExecutor(jobs)
+
+    def run_piece(self, column, seeds, options):
         before, behind = COLUMNS[column]
         command = [] if before is None else [self.ddprun, *before, "--"]
-        command += [self.program, "--first", str(first), "--count", str(count), *behind, *options]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, env=self.environment, stdin=subprocess.DEVNULL)
-
-    @staticmethod
-    def read(process):
-        """seed -> lines."""
-        text = process.stdout.read().decode(errors="replace")
-        process.stdout.close()
-        process.wait()
+        command += [self.program, "--seeds", ",".join(map(str, seeds)), *behind, *options]
+        done = subprocess.run(command, stdout=subprocess.PIPE, env=self.environment, stdin=subprocess.DEVNULL)
         logs = {}
-        for part in text.split("== ")[1:]:
+        for part in done.stdout.decode(errors="replace").split("== ")[1:]:
             seed, *lines = part.splitlines()
             logs[int(seed)] = lines
-        return logs
+        return [logs.get(seed, NO_LOG) for seed in seeds]
 
-    def run_one(self, column, seed, *options):
-        return self.read(self.start(column, seed, 1, *options)).get(seed, ["(no log)"])
+    def run(self, wanted, *options, piece=PIECE):
+        """Runs pairs of a column and a seed, and gives a log for each, in the same order."""
+        of_column = {}
+        for at, (column, _) in enumerate(wanted):
+            of_column.setdefault(column, []).append(at)
+        pieces = [(column, places[i:i + piece]) for column, places in of_column.items()
+                  for i in range(0, len(places), piece)]
+        # One after the other of each column, so that all are at work at the same time.
+        pieces.sort(key=lambda one: one[1][0] - of_column[one[0]][0])
+        futures = [self.pool.submit(self.run_piece, column, [wanted[at][1] for at in places], options)
+                   for column, places in pieces]
+        logs = [NO_LOG] * len(wanted)
+        for (_, places), future in zip(pieces, futures):
+            for at, log in zip(places, future.result()):
+                logs[at] = log
+        return logs
 
     def differing(self, column, seed, times, *options):
         """A log of plain TCP's and one of the column's, if the column gave none that plain TCP gave."""
-        native = [self.start("native", seed, 1, *options) for _ in range(times)]
-        native = [self.read(process).get(seed, ["(no log)"]) for process in native]
-        others = [self.start(column, seed, 1, *options) for _ in range(times)]
-        others = [self.read(process).get(seed, ["(no log)"]) for process in others]
+        logs = self.run([("native", seed)] * times + [(column, seed)] * times, *options, piece=1)
+        native, others = logs[:times], logs[times:]
         return None if any(other in native for other in others) else (native[0], others[0])
 
     def shrink(self, column, seed, length):
@@ -117,56 +131,87 @@ class Runner:
                 return part, best
 
 
+class Suspect:
+    """A sequence that a column answered otherwise, and what it and plain TCP have answered."""
+
+    def __init__(self, column, seed):
+        self.column, self.seed = column, seed
+        self.forget()
+        self.first = None  # the lines that differed
+
+    def forget(self):
+        self.native, self.others = [], []
+
+    def is_native(self):
+        return any(other in self.native for other in self.others)
+
+    def ran_out_of_time(self):
+        """A busy machine: that plain TCP ran out of time by itself says nothing of the library."""
+        return any("the process died" in line for log in self.native for line in log)
+
+
 class Comparison:
     def __init__(self, runner, columns, may_shrink, known):
         self.runner, self.columns, self.may_shrink, self.known = runner, columns, may_shrink, known
         self.ran, self.differences, self.late, self.named = 0, [], [], {}
 
     def compare(self, first, count):
-        processes = {c: self.runner.start(c, first, count) for c in ["native", *self.columns]}
-        logs = {}
-        # All columns run at the same time; each log is small enough to wait in memory.
-        import concurrent.futures
-        with concurrent.futures.ThreadPoolExecutor(len(processes)) as pool:
-            logs = dict(zip(processes, pool.map(Runner.read, processes.values())))
-        for seed in range(first, first + count):
-            native = logs["native"].get(seed, ["(no log)"])
-            for column in self.columns:
-                other = logs[column].get(seed, ["(no log)"])
-                if other != native:
-                    self.judge(column, seed, native, other)
+        seeds = range(first, first + count)
+        wanted = [(column, seed) for column in ["native", *self.columns] for seed in seeds]
+        logs = dict(zip(wanted, self.runner.run(wanted)))
+        suspects = []
+        for column, seed in wanted[count:]:
+            suspect = Suspect(column, seed)
+            suspect.native, suspect.others = [logs["native", seed]], [logs[column, seed]]
+            if suspect.is_native():
+                continue
+            suspect.first = first_difference(logs["native", seed], logs[column, seed])
+            if self.is_open(suspect):
+                suspects.append(suspect)
         self.ran += count
+        suspects = self.again(suspects, 1)
+        for suspect in suspects:
+            suspect.forget()
+        suspects = self.again(suspects, 3, "--patience", str(PATIENCE), piece=PATIENT_PIECE)
+        for suspect in suspects:
+            self.judge(suspect)
 
-    def judge(self, column, seed, native, other):
-        if self.is_known(column, native, other):
-            return
-        # A busy machine: what ran out of time by itself says nothing of the library.
-        if any("the process died" in line for line in native):
-            self.late.append((column, seed, *first_difference(native, other)))
-            return
-        again = self.runner.differing(column, seed, 3, "--patience", str(PATIENCE))
-        if again is None:
-            self.late.append((column, seed, *first_difference(native, other)))
-            return
-        if self.is_known(column, *again) or any("the process died" in line for line in again[0]):
-            return
+    def again(self, suspects, times, *options, piece=PIECE):
+        """Runs them again, and gives those that differ still."""
+        wanted = [("native", seed) for seed in sorted({suspect.seed for suspect in suspects})]
+        wanted += [(suspect.column, suspect.seed) for suspect in suspects]
+        runs = [dict(zip(wanted, self.runner.run(wanted, *options, piece=piece))) for _ in range(times)]
+        for suspect in suspects:
+            suspect.native += [run["native", suspect.seed] for run in runs]
+            suspect.others += [run[suspect.column, suspect.seed] for run in runs]
+        return [suspect for suspect in suspects if self.is_open(suspect)]
+
+    def is_open(self, suspect):
+        if suspect.is_native() or suspect.ran_out_of_time():
+            self.late.append((suspect.column, suspect.seed, *suspect.first))
+            return False
+        return not any(self.is_known(suspect.column, suspect.seed, suspect.native[0], other)
+                       for other in suspect.others)
+
+    def judge(self, suspect):
+        column, seed, again = suspect.column, suspect.seed, (suspect.native[0], suspect.others[0])
         length = 1 + max((int(line.split()[0]) for line in again[0] + again[1] if line[:1].isdigit()), default=0)
         shrunk = self.runner.shrink(column, seed, length) if self.may_shrink else None
         part, logs = shrunk or (list(range(length)), again)
         # Where plain TCP answers so at times, too, it is nobody's fault.
         options = ("--patience", str(PATIENCE), "--only", ",".join(map(str, part)))
-        if any(self.runner.run_one("native", seed, *options) == logs[1] for _ in range(6)):
+        if logs[1] in self.runner.run([("native", seed)] * 6, *options, piece=1):
             self.late.append((column, seed, *first_difference(*logs)))
             return
-        if self.is_known(column, *logs):
+        if self.is_known(column, seed, *logs):
             return
         self.differences.append((column, seed))
         self.report(column, seed, part, logs)
 
-    def is_known(self, column, native, other):
+    def is_known(self, column, seed, native, other):
         for entry in self.known:
             if entry.fits(column, native, other):
-                self.named[entry.why] = self.named.get(entry.why, 0) + 1
+                self.named.setdefault(entry.why, []).append((column, seed, *first_difference(native, other)))
                 return True
         return False
 
@@ -190,7 +235,8 @@ def main():
     parser.add_argument("--only", help="with --count 1: these calls of the sequence, and print what was seen")
     parser.add_argument("--no-shrink", action="store_true")
     parser.add_argument("--most", type=int, default=20, help="differences after which to stop")
-    parser.add_argument("--late", action="store_true", help="print what differed only once, too")
+    parser.add_argument("--jobs", type=int, default=4 * (os.cpu_count() or 1), help="programs at the same time")
+    parser.add_argument("--all", action="store_true", help="print what differed only once and what is known, too")
     args = parser.parse_args()
     columns = args.column or [c for c in COLUMNS if c != "native"]
     seed = args.seed if args.seed is not None else random.randrange(1, 1 << 40)
@@ -198,12 +244,12 @@ def main():
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as registry:
         os.chmod(registry, 0o1777)
-        runner = Runner(args.program, args.ddprun, registry)
+        runner = Runner(args.program, args.ddprun, registry, args.jobs)
         if args.only:
             options = ("--patience", str(PATIENCE), "--only", args.only)
             for column in columns:
                 Comparison.report(column, seed, args.only.split(","),
-                                  (runner.run_one("native", seed, *options), runner.run_one(column, seed, *options)))
+                                  runner.run([("native", seed), (column, seed)], *options))
             return 0
         comparison = Comparison(runner, columns, not args.no_shrink, read_known())
         while comparison.ran < args.count and len(comparison.differences) < args.most:
@@ -211,13 +257,17 @@ def main():
             rate = comparison.ran / (time.monotonic() - start)
             print(f"{comparison.ran} of {args.count}, {len(comparison.differences)} differ, "
                   f"{len(comparison.late)} once only, {rate:.0f} a second", flush=True)
-    if args.late:
+    if args.all:
         for late in comparison.late:
-            print("once:", *late)
-    for why, count in sorted(comparison.named.items()):
-        print(f"known, {count} times: {why}")
+            print("once:", *late, sep=" | ")
+        for why, those in sorted(comparison.named.items()):
+            for one in those:
+                print("known:", *one, why, sep=" | ")
+    for why, those in sorted(comparison.named.items()):
+        print(f"known, {len(those)} times: {why}")
+    late = collections.Counter(column for column, *_ in comparison.late)
     print(f"ran {comparison.ran} sequences in {1 + len(columns)} columns from seed {seed}: "
-          f"{len(comparison.differences)} differ, {len(comparison.late)} differed once only")
+          f"{len(comparison.differences)} differ, differed once only: {dict(late)}")
     return 1 if comparison.differences else 0
 
 

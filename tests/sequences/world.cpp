@@ -92,9 +92,9 @@ void World::say(const char* format, ...) {
     log_size = static_cast<uint32_t>(at + static_cast<size_t>(size));
 }
 
-int open_status(pid_t thread) {
+int open_status(pid_t process, pid_t thread) {
   char path[64];
-  snprintf(path, sizeof path, "/proc/%d/stat", thread);
+  snprintf(path, sizeof path, "/proc/%d/task/%d/stat", process, thread);
   const long low = base::kernel_call(SYS_open, path, O_RDONLY | O_CLOEXEC);
   const long fd = base::kernel_call(SYS_fcntl, low, F_DUPFD_CLOEXEC, kPatternNumber + 1);
   base::kernel_call(SYS_close, low);

@@ -31,6 +31,7 @@ struct Direction {
   std::atomic<bool> is_full;            // the kernel has refused, and nothing was received since
   std::atomic<bool> is_ended;           // by shutdown, at the sending end
   std::atomic<bool> is_unwanted;        // by shutdown, at the receiving end
+  std::atomic<bool> was_filled;         // with how much, nobody knows
   std::atomic<int> receive_timeout_ms;  // of who receives
   std::atomic<uint32_t> urgent;         // bytes that may not come with the others
 };
@@ -41,6 +42,7 @@ struct Connection {
 
 struct Actor {
   std::atomic<uint32_t> ordered, done;  // counts of calls
+  std::atomic<uint32_t> asked;          // the last of them that is for its own thread
   std::atomic<uint32_t> op;
   std::atomic<pid_t> thread, process;
   std::atomic<bool> exists, is_stopped;
@@ -79,7 +81,7 @@ struct World {
   Script script;
   uint64_t seed;
   std::atomic<uint32_t> step;
-  std::atomic<uint64_t> index;  // of the sequence under way
+  std::atomic<size_t> index;  // of the sequence under way, among those to run
   std::array<Actor, kActors> actors;
   std::array<Connection, kConnections> connections;
   std::atomic<int> connection_count;
@@ -105,7 +107,7 @@ const char* bytes_at(int connection, int side, uint64_t position, size_t size);
 
 // /proc's word on a thread, at a number above those of sequences; then: does it sleep, or is it
 // stopped?
-int open_status(pid_t thread);
+int open_status(pid_t process, pid_t thread);
 bool is_asleep(int status_fd);
 void sleep_us(int microseconds);
 int64_t now_ms();
