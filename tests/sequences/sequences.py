@@ -215,6 +215,9 @@ class Comparison:
                 return True
         return False
 
+    def known_count(self):
+        return sum(map(len, self.named.values()))
+
     @staticmethod
     def report(column, seed, part, logs):
         native, other = logs
@@ -225,12 +228,29 @@ class Comparison:
         sys.stdout.flush()
 
 
+class Log:
+    """One line a look: seed of the first | sequences | differ | fit known.txt. A run with the same one goes on behind it."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def next_seed(self):
+        lines = self.path.read_text().splitlines() if self.path.exists() else []
+        ends = [int(first) + int(count) for first, count, *_ in (line.split(" | ") for line in lines)]
+        return max(ends, default=None)
+
+    def add(self, *numbers):
+        with self.path.open("a", encoding="ascii") as file:
+            print(*numbers, sep=" | ", file=file)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("program")
     parser.add_argument("ddprun")
     parser.add_argument("--count", type=int, default=10000)
     parser.add_argument("--seed", type=int, help="of the first sequence; default: random")
+    parser.add_argument("--log", type=pathlib.Path, help="note what was run; without --seed: go on behind what is noted")
     parser.add_argument("--column", action="append", choices=[c for c in COLUMNS if c != "native"] + ["native"])
     parser.add_argument("--only", help="with --count 1: these calls of the sequence, and print what was seen")
     parser.add_argument("--no-shrink", action="store_true")
@@ -239,7 +259,8 @@ def main():
     parser.add_argument("--all", action="store_true", help="print what differed only once and what is known, too")
     args = parser.parse_args()
     columns = args.column or [c for c in COLUMNS if c != "native"]
-    seed = args.seed if args.seed is not None else random.randrange(1, 1 << 40)
+    log = Log(args.log) if args.log else None
+    seed = args.seed if args.seed is not None else log and log.next_seed() or random.randrange(1, 1 << 40)
     print(f"{args.count} sequences from seed {seed}: {', '.join(columns)}", flush=True)
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as registry:
@@ -253,7 +274,11 @@ def main():
             return 0
         comparison = Comparison(runner, columns, not args.no_shrink, read_known())
         while comparison.ran < args.count and len(comparison.differences) < args.most:
+            before = (comparison.ran, len(comparison.differences), comparison.known_count())
             comparison.compare(seed + comparison.ran, min(AT_ONCE, args.count - comparison.ran))
+            if log:
+                behind = (comparison.ran, len(comparison.differences), comparison.known_count())
+                log.add(seed + before[0], *(b - a for a, b in zip(before, behind)))
             rate = comparison.ran / (time.monotonic() - start)
             print(f"{comparison.ran} of {args.count}, {len(comparison.differences)} differ, "
                   f"{len(comparison.late)} once only, {rate:.0f} a second", flush=True)
