@@ -196,8 +196,14 @@ class Comparison:
     def judge(self, suspect):
         column, seed, again = suspect.column, suspect.seed, (suspect.native[0], suspect.others[0])
         length = 1 + max((int(line.split()[0]) for line in again[0] + again[1] if line[:1].isdigit()), default=0)
-        shrunk = self.runner.shrink(column, seed, length) if self.may_shrink else None
-        part, logs = shrunk or (list(range(length)), again)
+        part, logs = list(range(length)), again
+        if self.may_shrink:
+            shrunk = self.runner.shrink(column, seed, length)
+            # By itself it answers as plain TCP does: a busy machine.
+            if shrunk is None:
+                self.late.append((column, seed, *first_difference(*again)))
+                return
+            part, logs = shrunk
         # Where plain TCP answers so at times, too, it is nobody's fault.
         options = ("--patience", str(PATIENCE), "--only", ",".join(map(str, part)))
         if logs[1] in self.runner.run([("native", seed)] * 6, *options, piece=1):
