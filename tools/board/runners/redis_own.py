@@ -46,6 +46,8 @@ def main():
 
 def play(piece, listed, folder):
     options = json.loads(os.environ["BOARD_OPTIONS"])
+    is_drawn = piece in options.get("drawn", [])
+    numbers = r"\d+" if is_drawn else r"\d{4,}"
     skipped = [word for test in options.get("skip", []) for word in ("--skiptest", test)]
     tests = subprocess.Popen([*json.loads(os.environ["BOARD_CLIENT"]), "tclsh8.6", "tests/test_helper.tcl", "--single", piece,
                               "--clients", "1", "--tags", "-needs:debug -large-memory", *skipped], cwd=folder, text=True, stdin=subprocess.DEVNULL,
@@ -56,9 +58,10 @@ def play(piece, listed, folder):
         print(line, end="", flush=True)
         if found := ENDED.match(COLOUR.sub("", line.rstrip())):
             name = re.sub(r"\s+in tests/\S+\.tcl$", "", found[2]).split(" in tests/")[0][:150]
-            name = re.sub(r"\d{4,}", "N", name)  # sizes and times that are drawn
+            name = re.sub(numbers, "N", name)  # sizes and times that are drawn
             seen[name] = seen.get(name, 0) + 1
-            again = f" ({seen[name]})" if seen[name] > 1 else ""
+            # Of what is drawn how often it comes, too.
+            again = f" ({seen[name]})" if seen[name] > 1 and not is_drawn else ""
             listed.end(f"{piece}: {name}{again}", VERDICTS[found[1]], found[2] if found[1] != "ok" else "")
     status = tests.wait()
     listed.end(f"{piece}: whole", events.FAIL if status else events.PASS, f"status {status}")
