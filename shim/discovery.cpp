@@ -320,7 +320,7 @@ Listening find_listening(int fd, const Address& server, Inquiry& inquiry) {
   const Address to = destination(server);
   inquiry.listener = find_recent_listener(inquiry.key.netns, to);
   if (inquiry.listener != 0) return Listening::kRegistered;
-  InetDiag diag;
+  InetDiag diag(inquiry.key.netns);
   if (!is_same_namespace(diag, inquiry.key)) return Listening::kUnknown;
   return judge_listening(diag, to, Talk::kStream);
 }
@@ -347,7 +347,7 @@ Confirmation confirm_client(int fd, const Inquiry& inquiry, bool is_required) {
   // Reset already: nothing will be sent either way, and nothing can be asked.
   if (!registry || !local || !remote) return Confirmation::kConfirmed;
 
-  InetDiag diag;
+  InetDiag diag(key.netns);
   const Peering peering{*local, *remote};
   const bool can_ask = is_same_namespace(diag, key);
   if (const auto peer = peering.find(diag); can_ask && peer) {
@@ -486,9 +486,9 @@ struct Connecting {
 std::optional<Connecting> find_connecting(int fd, bool& lacks_descriptor) {
   const auto local = local_address(fd), remote = peer_address(fd);
   if (!local || !remote) return std::nullopt;
-  InetDiag diag;
-  lacks_descriptor = diag.open_error() == EMFILE;
   const uint64_t netns = netns_cookie(fd);
+  InetDiag diag(netns);
+  lacks_descriptor = diag.open_error() == EMFILE;
   if (netns == 0 || diag.netns() != netns) return std::nullopt;
   const auto client = Peering{*local, *remote}.find(diag);
   // A client that has closed already has said all it will: its bytes tell, and it waits for none.

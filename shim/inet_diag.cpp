@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "base/kernel_call.h"
+#include "shim/kept_diag_socket.h"
 
 namespace ddpsock::shim {
 namespace {
@@ -152,9 +153,15 @@ uint64_t netns_cookie(int fd) {
   return cookie_option(fd, kSoNetnsCookie);
 }
 
-InetDiag::InetDiag()
-    : fd_(static_cast<int>(
-          base::kernel_call(SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG))) {
+InetDiag::InetDiag(uint64_t netns) : wanted_netns_(netns) {
+  if (netns != 0) fd_ = take_diag_socket(netns);
+  is_kept_ = fd_ >= 0;
+  if (is_kept_) {
+    netns_ = netns;
+    return;
+  }
+  fd_ = static_cast<int>(
+      base::kernel_call(SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
   if (fd_ < 0)
     fd_ = -errno;
   else
@@ -162,13 +169,18 @@ InetDiag::InetDiag()
 }
 
 InetDiag::~InetDiag() {
-  if (fd_ >= 0) base::kernel_call(SYS_close, fd_);
+  if (fd_ < 0) return;
+  if (is_kept_)
+    is_all_read_ ? return_diag_socket() : drop_diag_socket(fd_);
+  else
+    keep_diag_socket(fd_, is_all_read_ && netns_ == wanted_netns_ ? netns_ : 0);
 }
 
 Status<> InetDiag::ask(const Query& query) {
   if (fd_ < 0) return fail_errno(-fd_);
   const long n = base::kernel_call(SYS_sendto, fd_, &query, sizeof query, 0, nullptr, 0);
   if (n != static_cast<long>(sizeof query)) return fail_errno(n < 0 ? errno : EBADMSG);
+  is_all_read_ = false;
   return {};
 }
 
@@ -177,6 +189,7 @@ Result<KernelSocket> InetDiag::ask_one(const Query& query) {
   uint8_t buffer[2048];
   const auto answer = receive(fd_, buffer);
   if (!answer) return std::unexpected(answer.error());
+  is_all_read_ = true;
   nlmsghdr header;
   std::span<const uint8_t> body;
   if (!Messages(*answer).next(header, body)) return fail_errno(EBADMSG);
@@ -222,7 +235,10 @@ Status<> InetDiag::visit_family(uint8_t family, uint16_t port, Visit visit, void
     nlmsghdr header;
     std::span<const uint8_t> body;
     for (Messages messages(*answer); messages.next(header, body);) {
-      if (header.nlmsg_type == NLMSG_DONE) return {};
+      if (header.nlmsg_type == NLMSG_DONE) {
+        is_all_read_ = true;
+        return {};
+      }
       if (header.nlmsg_type == NLMSG_ERROR) return fail_errno(error_in(body));
       if (body.size() >= sizeof(inet_diag_msg)) visit(context, read_socket(body));
     }

@@ -32,12 +32,14 @@ struct KernelSocket {
 uint64_t socket_cookie(int fd);
 uint64_t netns_cookie(int fd);
 
-// One netlink socket, meant to live for one verdict. It never waits: the kernel answers these
-// requests before the request's send returns. Nothing here goes through libc's socket calls, which
-// are the library's own wrappers in a preloaded program. Async-signal-safe.
+// The use of a netlink socket for one verdict. It never waits: the kernel answers these requests
+// before the request's send returns. Nothing here goes through libc's socket calls, which are the
+// library's own wrappers in a preloaded program. Async-signal-safe.
 class InetDiag {
  public:
-  InetDiag();  // on failure every question is answered with open_error()
+  // `netns`: to be asked, of a socket that the verdict is on; the socket is kept for the next then
+  // (kept_diag_socket.h). On failure every question is answered with open_error().
+  explicit InetDiag(uint64_t netns = 0);
   ~InetDiag();
   InetDiag(const InetDiag&) = delete;
   InetDiag& operator=(const InetDiag&) = delete;
@@ -45,7 +47,8 @@ class InetDiag {
   // 0, or the errno of opening (EPROTONOSUPPORT, EACCES, EMFILE...).
   int open_error() const { return fd_ < 0 ? -fd_ : 0; }
 
-  // The network namespace that is asked: that of the calling thread. 0: unknown.
+  // The network namespace that is asked: that of the calling thread, where it is not the one that
+  // was wanted. 0: unknown.
   uint64_t netns() const { return netns_; }
 
   // The socket with exactly these two addresses, in any state from SYN_SENT to TIME_WAIT; one that
@@ -68,8 +71,10 @@ class InetDiag {
   Result<KernelSocket> ask_one(const Query& query);
   Status<> visit_family(uint8_t family, uint16_t port, Visit visit, void* context);
 
-  int fd_;
-  uint64_t netns_ = 0;
+  int fd_ = -1;
+  uint64_t wanted_netns_, netns_ = 0;
+  bool is_kept_ = false;
+  bool is_all_read_ = true;  // no answer is left in it for whoever asks next
 };
 
 }  // namespace ddpsock::shim

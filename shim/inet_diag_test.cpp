@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "shim/inet_diag.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/netlink.h>
+#include <sched.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <memory>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "shim/policy_testing.h"
@@ -99,6 +107,112 @@ TEST(InetDiag, SaysWhenItCannotAsk) {
   EXPECT_EQ(diag.open_error(), EMFILE);
   EXPECT_EQ(diag.netns(), 0u);
   EXPECT_EQ(diag.find_listener(Address{}).error(), Errno{EMFILE});
+}
+
+// What is asked through by now, by number.
+std::vector<int> diag_sockets() {
+  std::vector<int> found;
+  for (int fd = 0; fd < 4096; ++fd) {
+    int protocol = 0, domain = 0;
+    socklen_t size = sizeof protocol;
+    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_NETLINK &&
+        getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) == 0 &&
+        protocol == NETLINK_SOCK_DIAG)
+      found.push_back(fd);
+  }
+  return found;
+}
+
+ino_t inode_of(int fd) {
+  struct stat st{};
+  return fstat(fd, &st) == 0 ? st.st_ino : 0;
+}
+
+class KeptSocket : public ::testing::Test {
+ protected:
+  bool can_ask() const {
+    InetDiag diag(netns_);
+    const auto found = diag.find_listener(local_address(listener_.fd()).value());
+    return diag.netns() == netns_ && found && found->cookie == socket_cookie(listener_.fd());
+  }
+
+  Listener listener_{"127.0.0.1", kUnregistered};
+  uint64_t netns_ = netns_cookie(listener_.fd());
+};
+
+TEST_F(KeptSocket, IsOneAndOutOfTheWay) {
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(can_ask());
+  const auto kept = diag_sockets();
+  ASSERT_EQ(kept.size(), 1u);
+  EXPECT_GT(kept[0], 700);
+  EXPECT_NE(fcntl(kept[0], F_GETFD) & FD_CLOEXEC, 0);
+}
+
+TEST_F(KeptSocket, IsInOneUsersHandsAtATime) {
+  InetDiag outer(netns_);
+  EXPECT_TRUE(can_ask());
+  EXPECT_TRUE(outer.find_listener(local_address(listener_.fd()).value()));
+}
+
+TEST_F(KeptSocket, IsNotAskedByAForkedChild) {
+  ASSERT_TRUE(can_ask());
+  const int kept = diag_sockets().at(0);
+  const ino_t inode = inode_of(kept);
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool is_asked = can_ask();
+    const auto of_child = diag_sockets();
+    _exit(is_asked && of_child.size() == 1 && inode_of(of_child[0]) != inode ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(can_ask());
+}
+
+// As closefrom() does it, past the library.
+TEST_F(KeptSocket, IsKnownWhereAnotherHasItsNumber) {
+  ASSERT_TRUE(can_ask());
+  const int kept = diag_sockets().at(0);
+  int pair[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+  base::UniqueFd other(pair[1]);
+  ASSERT_EQ(dup2(pair[0], kept), kept);
+  close(pair[0]);
+  EXPECT_TRUE(can_ask());
+  char byte;
+  EXPECT_EQ(recv(other.get(), &byte, 1, MSG_DONTWAIT), -1) << "was written to";
+  EXPECT_EQ(errno, EAGAIN) << "was closed";
+  close(kept);
+  EXPECT_TRUE(can_ask());
+}
+
+TEST_F(KeptSocket, AsksItsNamespaceAlone) {
+  ASSERT_TRUE(can_ask());
+  bool may_leave = true, is_asked = false;
+  std::thread([&] {
+    may_leave = unshare(CLONE_NEWNET) == 0;
+    if (!may_leave) return;
+    Listener there("127.0.0.1", kUnregistered);
+    const uint64_t netns = netns_cookie(there.fd());
+    InetDiag diag(netns);
+    is_asked = netns != netns_ && diag.netns() == netns &&
+               !diag.find_listener(local_address(listener_.fd()).value());
+  }).join();
+  if (!may_leave) GTEST_SKIP() << "no network namespace for this user";
+  EXPECT_TRUE(is_asked);
+  EXPECT_TRUE(can_ask());
+}
+
+TEST_F(KeptSocket, IsNotKeptWhereDescriptorsAreFew) {
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  for (const int fd : diag_sockets()) close(fd);
+  const rlimit few{256, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  EXPECT_TRUE(can_ask());
+  setrlimit(RLIMIT_NOFILE, &limit);
+  EXPECT_EQ(diag_sockets().size(), 0u);
 }
 
 TEST(Cookies, AreZeroForWhatIsNoSocket) {

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "shim/kept_diag_socket.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <atomic>
+
+#include "base/fd.h"
+#include "base/kernel_call.h"
+#include "base/process.h"
+
+namespace ddpsock::shim {
+namespace {
+
+// A program that was given so few descriptors needs them itself.
+constexpr rlim_t kEnoughFiles = 1024;
+
+// Below the generation of the process. What a forked child finds is a copy of its parent's.
+enum State : uint32_t { kNone, kTaken, kThere };
+constinit std::atomic<uint64_t> state{kNone};
+
+uint64_t mine(State s) {
+  return uint64_t{base::process_generation()} << 32 | s;
+}
+
+// Whoever has taken it reads and writes this.
+struct Kept {
+  int fd;
+  uint64_t netns;
+  dev_t device;
+  ino_t inode;
+  // As this process sees the user who made it: the answers name users as that user namespace does.
+  uid_t owner;
+};
+constinit Kept kept{};
+
+bool look_at(int fd, struct stat& st) {
+  return base::kernel_call(SYS_fstat, fd, &st) == 0;
+}
+
+bool is_still_there(struct stat& st) {
+  return look_at(kept.fd, st) && st.st_dev == kept.device && st.st_ino == kept.inode;
+}
+
+bool are_files_few() {
+  rlimit files;
+  return getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur < kEnoughFiles;
+}
+
+void close_it(int fd) {
+  base::kernel_call(SYS_close, fd);
+}
+
+}  // namespace
+
+int take_diag_socket(uint64_t netns) {
+  uint64_t seen = state.load(std::memory_order_relaxed);
+  if (static_cast<uint32_t>(seen) != kThere ||
+      !state.compare_exchange_strong(seen, mine(kTaken), std::memory_order_acquire))
+    return -1;
+  // The parent's is asked by the parent: answers would go to either.
+  const bool is_inherited = seen != mine(kThere);
+  struct stat st;
+  const bool is_there = is_still_there(st);
+  if (is_there && !is_inherited && kept.netns == netns && kept.owner == st.st_uid) return kept.fd;
+  if (is_there) close_it(kept.fd);
+  state.store(mine(kNone), std::memory_order_release);
+  return -1;
+}
+
+void return_diag_socket() {
+  state.store(mine(kThere), std::memory_order_release);
+}
+
+void drop_diag_socket(int fd) {
+  close_it(fd);
+  state.store(mine(kNone), std::memory_order_release);
+}
+
+void keep_diag_socket(int fd, uint64_t netns) {
+  // Of a thread of the parent's, when it forked, which is not here to give it back.
+  const auto is_free = [](uint64_t s) {
+    return static_cast<uint32_t>(s) == kNone ||
+           (static_cast<uint32_t>(s) == kTaken && s != mine(kTaken));
+  };
+  struct stat st;
+  uint64_t seen = state.load(std::memory_order_relaxed);
+  if (netns == 0 || !base::process_init() || !is_free(seen) || are_files_few() ||
+      !look_at(fd, st) ||
+      !state.compare_exchange_strong(seen, mine(kTaken), std::memory_order_acquire))
+    return close_it(fd);
+  const auto high =
+      static_cast<int>(base::kernel_call(SYS_fcntl, fd, F_DUPFD_CLOEXEC, base::high_number()));
+  close_it(fd);
+  kept = {high, netns, st.st_dev, st.st_ino, st.st_uid};
+  state.store(mine(high >= 0 ? kThere : kNone), std::memory_order_release);
+}
+
+}  // namespace ddpsock::shim
