@@ -12,6 +12,7 @@
 #define DDPSOCK_ENGINE_STREAM_H_
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
@@ -60,8 +61,11 @@ struct StreamAttr {
   bool may_share_memory = false;  // with a proved peer of the same user on this host (engine/shm)
   // Not from the first byte on, if the last connections were too short for it.
   bool may_share_later = false;
-  bool wants_crc = true;     // CRC is used unless both sides want it off (RFC 5044 section 7.1)
-  uint64_t cookie = 0;       // SO_COOKIE of the socket; 0: to be asked for
+  bool wants_crc = true;  // CRC is used unless both sides want it off (RFC 5044 section 7.1)
+  uint64_t cookie = 0;    // SO_COOKIE of the socket; 0: to be asked for
+  // The connection's two ends, in IPv4 or IPv6; null: to be asked for.
+  const sockaddr_in6* local = nullptr;
+  const sockaddr_in6* remote = nullptr;
   const char* verdict = "";  // why the stream is in DDPMODE, in words; copied
   uint32_t max_payload = 0;  // bytes of stream in one FPDU; 0: the engine's own choice
   Duration start_timeout = Duration::from_ms(10'000);

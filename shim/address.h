@@ -4,6 +4,7 @@
 #ifndef DDPSOCK_SHIM_ADDRESS_H_
 #define DDPSOCK_SHIM_ADDRESS_H_
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -25,6 +26,11 @@ struct Address {
 
 // Empty for other families and for lengths too short for the family. Scope identifiers are ignored.
 std::optional<Address> read_address(const sockaddr* from, socklen_t length);
+
+// What the kernel has said of an end of a connection.
+inline std::optional<Address> address_of(const sockaddr_in6& end) {
+  return read_address(reinterpret_cast<const sockaddr*>(&end), sizeof end);
+}
 
 // The fd's own and its peer's address; empty for sockets that are not TCP over IP or not connected.
 std::optional<Address> local_address(int fd);

@@ -174,6 +174,8 @@ bool open_stream(Socket& socket, int fd, engine::Role role, engine::Peer peer, P
       .may_share_later = may_share_later(socket),
       .wants_crc = socket.wants_crc.load(std::memory_order_relaxed),
       .cookie = socket.inquiry.key.cookie,
+      .local = socket.inquiry.ends ? &socket.inquiry.ends->local : nullptr,
+      .remote = socket.inquiry.ends ? &socket.inquiry.ends->peer : nullptr,
       .verdict = socket.reason.load(std::memory_order_relaxed),
   };
   const Result<engine::Stream*> stream = engine::user_stream_engine().open(fd, attr);
@@ -187,12 +189,12 @@ bool open_stream(Socket& socket, int fd, engine::Role role, engine::Peer peer, P
   return stream.has_value();
 }
 
-int complete_connect(SocketUse& use, int fd, bool wait) {
+int complete_connect(SocketUse& use, int fd, bool wait, std::optional<Tcp> known) {
   const base::KeepErrno keep;
   Phase connecting = Phase::kConnecting;
   int error = 0;
   if (use->phase.compare_exchange_strong(connecting, Phase::kCompleting)) {
-    switch (tcp_state(fd)) {
+    switch (known ? *known : tcp_state(fd)) {
       case Tcp::kEstablished:
         error = ask_last_word(*use, fd, wait);
         break;

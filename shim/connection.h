@@ -37,8 +37,8 @@ const char* engine_asked_for(const Socket& socket);
 // A connection in kConnecting may be established by now: finds out, asks the policy for its last
 // word and lets the engine start. With `wait` the engine waits for the peer's Reply (a blocking
 // connect). 0, or the errno that connect() reports. Afterwards the phase is kStream, kPlain, kIdle
-// (TCP has failed), or still kConnecting. errno is kept.
-int complete_connect(SocketUse& use, int fd, bool wait);
+// (TCP has failed), or still kConnecting. errno is kept. `known`: what connect(2) has just told.
+int complete_connect(SocketUse& use, int fd, bool wait, std::optional<Tcp> known = std::nullopt);
 
 // shutdown() before TCP is established ends the attempt, and the socket is as new.
 int shut_connecting(SocketUse& use, int fd, int how);

@@ -54,11 +54,17 @@ std::optional<uid_t> owner_of(int fd) {
 // Cookies count up from 1; so far no host comes.
 constexpr uint64_t kMessages = uint64_t{1} << 63;
 
+// What a client in DDPMODE says of the socket at the other end.
+constexpr uint64_t kOtherEnd = uint64_t{1} << 62;
+
 uint64_t marked(uint64_t cookie, Talk talk) {
   return talk == Talk::kMessages ? cookie | kMessages : cookie;
 }
 uint64_t unmarked(uint64_t cookie) {
   return cookie & ~kMessages;
+}
+SocketKey of_other_end(uint64_t netns, uint64_t cookie) {
+  return {netns, cookie | kOtherEnd};
 }
 
 SocketKey key_of(int fd, Talk talk = Talk::kStream) {
@@ -90,9 +96,10 @@ bool is_here_and_routable(int fd, const Address& server) {
 }
 
 // Those that take new clients: neither withdrawn nor gone to where the library is not.
-std::optional<Entry> registered(const KernelSocket& listener, uint64_t netns, Talk talk) {
+std::optional<Entry> registered(const KernelSocket& listener, uint64_t netns, Talk talk,
+                                FoundRegistry* registry = nullptr) {
   const Lookup found =
-      look_up(listener.uid, {.netns = netns, .cookie = marked(listener.cookie, talk)});
+      look_up(listener.uid, {.netns = netns, .cookie = marked(listener.cookie, talk)}, registry);
   if (found.outcome != Lookup::Outcome::kFound || found.entry.kind != Kind::kListener)
     return std::nullopt;
   if (found.entry.is_retired || found.entry.escaped.is_any()) return std::nullopt;
@@ -153,13 +160,13 @@ Listening judge_listening(InetDiag& diag, const Address& server, Talk talk) {
 
 // The cookie of one that took all connections to `server` a short while ago and takes new clients;
 // 0: none is known.
-uint64_t find_recent_listener(uint64_t netns, const Address& server) {
+uint64_t find_recent_listener(uint64_t netns, const Address& server, FoundRegistry& registry) {
   const auto met = listener_met_lately(server);
   if (!met || met->netns != netns) return 0;
   KernelSocket listener;
   listener.cookie = met->cookie;
   listener.uid = met->uid;
-  const auto entry = registered(listener, netns, Talk::kStream);
+  const auto entry = registered(listener, netns, Talk::kStream, &registry);
   return entry && entry->is_alone ? met->cookie : 0;
 }
 
@@ -199,9 +206,23 @@ struct CookieSearch {
   bool is_found = false;
 };
 
+// What the entry at the other end's cookie says: whose word it repeats.
+SocketKey repeated_in(const Entry& entry) {
+  SocketKey client{.netns = entry.key.netns};
+  std::memcpy(&client.cookie, entry.local.bytes.data(), sizeof client.cookie);
+  return client;
+}
+
+struct Cleaning {
+  const RegistryTable& registry;
+  InetDiag diag{};
+};
+
 // Is the socket of an entry gone, or may it make room? What is not known is not gone.
 bool is_entry_gone(void* context, const Entry& entry) {
-  auto& diag = *static_cast<InetDiag*>(context);
+  auto& [registry, diag] = *static_cast<Cleaning*>(context);
+  if (entry.kind == Kind::kConnection && (entry.key.cookie & kOtherEnd) != 0)
+    return !registry.find(repeated_in(entry));
   if (entry.key.netns != diag.netns())
     return entry.kind == Kind::kConnection && entry.local.port != 0 &&
            boot_seconds() - entry.made_at > kAcceptedByThen;
@@ -219,17 +240,21 @@ bool is_entry_gone(void* context, const Entry& entry) {
   return diag.visit_listeners(entry.local, compare, &search) && !search.is_found;
 }
 
-Publication publish(std::optional<uid_t> owner, Entry entry) {
+constexpr auto kNeverGone = [](void*, const Entry&) { return false; };
+
+Publication publish(std::optional<uid_t> owner, Entry entry, const FoundRegistry& found = {}) {
   entry.pid = static_cast<uint32_t>(getpid());
   entry.made_at = boot_seconds();
   if (entry.kind == Kind::kConnection) put_pid_namespace(entry, pid_namespace());
   if (!owner || !is_valid(entry.key)) return Publication::kNoRegistry;
-  auto registry = own_registry(*owner, For::kPublishing);
+  const bool is_found = found.file != nullptr && found.owner == *owner;
+  auto registry =
+      is_found ? std::optional<RegistryTable>(*found.file) : own_registry(*owner, For::kPublishing);
   if (!registry) return Publication::kNoRegistry;
-  const auto never = [](void*, const Entry&) { return false; };
-  if (registry->publish(entry, never, nullptr)) return Publication::kDone;
-  InetDiag diag;
-  return registry->publish(entry, is_entry_gone, &diag) ? Publication::kDone : Publication::kFull;
+  if (registry->publish(entry, kNeverGone, nullptr)) return Publication::kDone;
+  Cleaning cleaning{*registry};
+  return registry->publish(entry, is_entry_gone, &cleaning) ? Publication::kDone
+                                                            : Publication::kFull;
 }
 
 // Nobody else looks up what the overflow user says, as it may be another's word: who connects as
@@ -248,7 +273,11 @@ void forget(int fd, Talk talk) {
 
 // Of a client that doubts: who uses the entry up decides for both. That of another user cannot be
 // used up, only looked at a little while longer, as accept waits for nobody.
-Lookup look_up_decided(uid_t owner, const SocketKey& key) {
+// `near`: where this process has it mapped, as was found for this verdict.
+Lookup look_up_decided(uid_t owner, const SocketKey& key, const FoundRegistry& near) {
+  if (near.file != nullptr && near.owner == owner)
+    if (const auto entry = RegistryTable(*near.file).find(key); entry && !entry->is_doubtful)
+      return {Lookup::Outcome::kFound, *entry};
   Lookup found = look_up(owner, key);
   for (int i = 0; i < kMostDoubt && found.entry.is_doubtful; ++i) {
     auto registry = own_registry(owner);
@@ -318,7 +347,7 @@ Inquiry begin_inquiry(int fd) {
 Listening find_listening(int fd, const Address& server, Inquiry& inquiry) {
   if (!is_valid(inquiry.key) || !is_here_and_routable(fd, server)) return Listening::kUnknown;
   const Address to = destination(server);
-  inquiry.listener = find_recent_listener(inquiry.key.netns, to);
+  inquiry.listener = find_recent_listener(inquiry.key.netns, to, inquiry.registry);
   if (inquiry.listener != 0) return Listening::kRegistered;
   InetDiag diag(inquiry.key.netns);
   if (!is_same_namespace(diag, inquiry.key)) return Listening::kUnknown;
@@ -333,26 +362,50 @@ Publication publish_client(const Inquiry& client, const Address& server, bool wa
   entry.kind = Kind::kConnection;
   entry.awaits_reply = awaits_reply;
   entry.wants_crc = wants_crc;
-  return publish(client.owner, entry);
+  return publish(client.owner, entry, client.registry);
 }
 
 void forget_client(int fd) {
   forget(fd, Talk::kStream);
 }
 
+// Who has accepted the connection and finds this need not ask who connected to it: said where the
+// listener's user, who is this one, looks. Where the client's word is used up already this is taken
+// back; who uses it up later takes this back afterwards.
+static void tell_other_end(const Inquiry& inquiry, uint64_t cookie) {
+  const SocketKey& key = inquiry.key;
+  if (inquiry.registry.file == nullptr || inquiry.registry.owner != inquiry.owner) return;
+  RegistryTable registry(*inquiry.registry.file);
+  Entry entry;
+  entry.key = of_other_end(key.netns, cookie);
+  entry.kind = Kind::kConnection;
+  entry.made_at = boot_seconds();
+  std::memcpy(entry.local.bytes.data(), &key.cookie, sizeof key.cookie);
+  if (!registry.publish(entry, kNeverGone, nullptr)) return;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!registry.find(key)) registry.withdraw(entry.key);
+}
+
 Confirmation confirm_client(int fd, const Inquiry& inquiry, bool is_required) {
   const SocketKey& key = inquiry.key;
-  const auto local = local_address(fd), remote = peer_address(fd);
+  const auto ends = inquiry.ends ? inquiry.ends : ends_of(fd);
+  const auto local = ends ? address_of(ends->local) : std::nullopt,
+             remote = ends ? address_of(ends->peer) : std::nullopt;
   auto registry = inquiry.owner ? mapped_registry(*inquiry.owner) : std::nullopt;
   // Reset already: nothing will be sent either way, and nothing can be asked.
   if (!registry || !local || !remote) return Confirmation::kConfirmed;
+  // Who has accepted it was faster.
+  const auto is_used_up = [&] { return !registry->find(key); };
+  if (is_used_up()) return Confirmation::kConfirmed;
 
   InetDiag diag(key.netns);
   const Peering peering{*local, *remote};
   const bool can_ask = is_same_namespace(diag, key);
   if (const auto peer = peering.find(diag); can_ask && peer) {
+    if (peer->has_inode && is_used_up()) return Confirmation::kConfirmed;
     if (is_in_good_hands(diag, *peer, *remote, inquiry)) {
       registry->set_addresses(key, *local, *remote);
+      tell_other_end(inquiry, peer->cookie);
       return Confirmation::kConfirmed;
     }
   } else if (!can_ask || peer.error() != Errno{ENOENT}) {
@@ -483,10 +536,11 @@ struct Connecting {
   uid_t owner;
   SocketKey key;
 };
-std::optional<Connecting> find_connecting(int fd, bool& lacks_descriptor) {
-  const auto local = local_address(fd), remote = peer_address(fd);
+std::optional<Connecting> find_connecting(uint64_t netns, const std::optional<Ends>& ends,
+                                          bool& lacks_descriptor) {
+  const auto local = ends ? address_of(ends->local) : std::nullopt,
+             remote = ends ? address_of(ends->peer) : std::nullopt;
   if (!local || !remote) return std::nullopt;
-  const uint64_t netns = netns_cookie(fd);
   InetDiag diag(netns);
   lacks_descriptor = diag.open_error() == EMFILE;
   if (netns == 0 || diag.netns() != netns) return std::nullopt;
@@ -496,30 +550,56 @@ std::optional<Connecting> find_connecting(int fd, bool& lacks_descriptor) {
   return Connecting{client->uid, {.netns = netns, .cookie = client->cookie}};
 }
 
-Client ask_for_client(int fd, bool& lacks_descriptor) {
-  const auto client = find_connecting(fd, lacks_descriptor);
+Client say(const Entry& entry) {
+  return entry.awaits_reply ? Client::kAwaiting : Client::kPublished;
+}
+
+// A client of this user's has said it already. Nobody else's word is looked for.
+std::optional<Client> heard_from_client(Inquiry& inquiry) {
+  if (!is_valid(inquiry.key)) return std::nullopt;
+  inquiry.registry = current_registry(geteuid());
+  if (inquiry.registry.file == nullptr) return std::nullopt;
+  RegistryTable registry(*inquiry.registry.file);
+  const SocketKey here = of_other_end(inquiry.key.netns, inquiry.key.cookie);
+  const auto word = registry.find(here);
+  if (!word) return std::nullopt;
+  const auto client = registry.find(repeated_in(*word));
+  const bool is_decided = client && client->kind == Kind::kConnection && !client->is_doubtful;
+  const bool is_mine = is_decided && registry.withdraw(client->key);
+  registry.withdraw(here);
+  return is_mine ? std::optional(say(*client)) : std::nullopt;
+}
+
+Client ask_for_client(const Inquiry& inquiry, bool& lacks_descriptor) {
+  const auto client = find_connecting(inquiry.key.netns, inquiry.ends, lacks_descriptor);
   if (!client) return Client::kUnknown;
-  const Lookup found = look_up_decided(client->owner, client->key);
+  const Lookup found = look_up_decided(client->owner, client->key, inquiry.registry);
   if (found.outcome == Lookup::Outcome::kOutOfSight) return Client::kUnknown;
   if (found.outcome == Lookup::Outcome::kAbsent || found.entry.kind != Kind::kConnection)
     return Client::kUnpublished;
-  if (auto registry = mapped_registry(client->owner)) registry->withdraw(client->key);
-  return found.entry.awaits_reply ? Client::kAwaiting : Client::kPublished;
+  if (auto registry = mapped_registry(client->owner)) {
+    registry->withdraw(client->key);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    registry->withdraw(of_other_end(inquiry.key.netns, inquiry.key.cookie));
+  }
+  return say(found.entry);
 }
 
 struct ClientQuestion {
-  int fd;
+  const Inquiry& inquiry;
   bool lacks_descriptor = false;
   Client answer = Client::kUnknown;
 };
 
 }  // namespace
 
-Client find_client(int fd) {
-  ClientQuestion question{fd};
+Client find_client(int fd, Inquiry& inquiry) {
+  inquiry.key = key_of(fd);
+  if (const auto heard = heard_from_client(inquiry)) return *heard;
+  ClientQuestion question{inquiry};
   const auto ask = [](void* context) {
     auto& q = *static_cast<ClientQuestion*>(context);
-    q.answer = ask_for_client(q.fd, q.lacks_descriptor);
+    q.answer = ask_for_client(q.inquiry, q.lacks_descriptor);
   };
   ask(&question);
   // The client counts on an answer, and the accepted socket has taken the last descriptor.
@@ -546,7 +626,7 @@ void forget_memory_client(int fd) {
 
 std::optional<MemoryClient> find_memory_client(int fd) {
   bool lacks_descriptor = false;  // without shared memory there is the wire
-  const auto client = find_connecting(fd, lacks_descriptor);
+  const auto client = find_connecting(netns_cookie(fd), ends_of(fd), lacks_descriptor);
   if (!client) return std::nullopt;
   const SocketKey key{client->key.netns, marked(client->key.cookie, Talk::kMessages)};
   const Lookup found = look_up(client->owner, key);

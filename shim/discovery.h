@@ -83,8 +83,9 @@ enum class Client : uint8_t {
   kUnknown,      // another host's, gone already, or nobody can be asked
 };
 
-// Who connected to the accepted socket `fd`? A publication is used up by asking.
-Client find_client(int fd);
+// Who connected to the accepted socket `fd`? A publication is used up by asking. What is found out
+// about `fd` is noted in the inquiry, which has its ends, if it has any.
+Client find_client(int fd, Inquiry& inquiry);
 
 // The same in message mode, where a client publishes beside its word the descriptor by which it has
 // the memory that it offers.

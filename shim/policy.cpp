@@ -340,7 +340,9 @@ void forget_listener(int fd) {
 }
 
 Verdict after_accept(int listener, int fd, Wish wish) {
-  const auto local = local_address(fd);
+  Inquiry inquiry;
+  inquiry.ends = ends_of(fd);
+  const auto local = inquiry.ends ? address_of(inquiry.ends->local) : local_address(fd);
   if (!local) return plain(kNotIp);
   const Decision d = decide(Role::kServer, *local, wish);
   const bool is_off = d.action == Action::kOff;
@@ -351,12 +353,16 @@ Verdict after_accept(int listener, int fd, Wish wish) {
                                                        : nullptr;
   // Clients were told of a published listener that it is in DDPMODE, whatever is wished now.
   if (why_plain != nullptr && !is_listener_published(listener)) return plain(why_plain);
-  const Client client = find_client(fd);
+  const Client client = find_client(fd, inquiry);
   const bool is_required = d.action == Action::kRequire;
-  if (client == Client::kPublished) return {Mode::kProved, d.wants_crc, kProvedClient, is_required};
+  if (client == Client::kPublished)
+    return {Mode::kProved, d.wants_crc, kProvedClient, is_required, inquiry};
   if (client == Client::kAwaiting)
-    return {Mode::kRequired, d.wants_crc, kAwaitingClient, is_required};
-  return why_plain != nullptr ? plain(why_plain) : judge_unproved(listener, client, d);
+    return {Mode::kRequired, d.wants_crc, kAwaitingClient, is_required, inquiry};
+  if (why_plain != nullptr) return plain(why_plain);
+  Verdict unproved = judge_unproved(listener, client, d);
+  unproved.inquiry = inquiry;
+  return unproved;
 }
 
 }  // namespace ddpsock::shim

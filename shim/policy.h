@@ -36,7 +36,7 @@ struct Verdict {
   bool wants_crc = true;
   const char* reason = "";   // static text for DDP_STATUS, --explain and the log
   bool is_required = false;  // plain TCP is not what the rules or the program allow
-  Inquiry inquiry{};         // before_connect's, for after_connect
+  Inquiry inquiry{};         // before_connect's for after_connect, or after_accept's
 };
 
 // Is there any rule that could ever choose a socket, or is the library loaded but off? Constant

@@ -302,6 +302,59 @@ TEST_F(MetLately, AcceptMayComeFirst) {
   EXPECT_EQ(client_.confirm(), Mode::kProved);
 }
 
+SocketKey key_of(int fd) {
+  return {.netns = netns_cookie(fd), .cookie = socket_cookie(fd)};
+}
+
+RegistryTable my_registry() {
+  return own_registry(geteuid()).value();
+}
+
+constexpr uint64_t kOtherEnd = uint64_t{1} << 62;  // as discovery.cpp has it
+
+SocketKey other_end_of(int accepted) {
+  return {.netns = netns_cookie(accepted), .cookie = socket_cookie(accepted) | kOtherEnd};
+}
+
+// Then there is no socket any more that could be asked about.
+TEST_F(MetLately, AClientIsHeardThoughItHasClosed) {
+  {
+    Outgoing client;
+    EXPECT_EQ(client.connect(port_), Mode::kProved);
+    EXPECT_EQ(client.confirm(), Mode::kProved);
+  }
+  EXPECT_EQ(listener_->accept(), Mode::kProved);
+}
+
+TEST_F(MetLately, WhatIsSaidIsUsedUp) {
+  for (const bool is_accept_first : {true, false}) {
+    Outgoing client;
+    EXPECT_EQ(client.connect(port_), Mode::kProved);
+    Mode accepted = is_accept_first ? listener_->accept() : Mode::kPlain;
+    EXPECT_EQ(client.confirm(), Mode::kProved);
+    if (!is_accept_first) accepted = listener_->accept();
+    EXPECT_EQ(accepted, Mode::kProved);
+    EXPECT_FALSE(my_registry().find(other_end_of(listener_->accepted()))) << is_accept_first;
+    EXPECT_FALSE(my_registry().find(key_of(client.fd()))) << is_accept_first;
+  }
+}
+
+TEST_F(MetLately, AWordThatRepeatsNoneIsNotBelieved) {
+  client_.connect_without_asking(port_);
+  const auto here = local_address(client_.fd()).value(), there = peer_address(client_.fd()).value();
+  const auto peer = InetDiag().find_connection(there, here);
+  ASSERT_TRUE(peer.has_value());
+  Entry entry;
+  entry.kind = Kind::kConnection;
+  entry.key = {.netns = netns_cookie(client_.fd()), .cookie = peer->cookie | kOtherEnd};
+  const uint64_t cookie = socket_cookie(client_.fd());
+  std::memcpy(entry.local.bytes.data(), &cookie, sizeof cookie);
+  const auto never = [](void*, const Entry&) { return false; };
+  ASSERT_TRUE(my_registry().publish(entry, never, nullptr));
+  EXPECT_EQ(listener_->accept(), Mode::kPlain);
+  EXPECT_FALSE(my_registry().find(entry.key));
+}
+
 // The new one has accepted by then, and nothing of the connection says who its listener was.
 TEST_F(MetLately, WhoHasTakenThePortOverAndAcceptedIsNoticed) {
   Listener thief = take_over(false);
@@ -347,14 +400,6 @@ TEST_F(MetLately, OneThatEscapesMeanwhileAndHasNotAcceptedIsPlain) {
   ASSERT_TRUE(note_escaped_listener(listener_->fd(), Escape::kGone));
   EXPECT_EQ(client_.confirm(), Mode::kPlain);
   EXPECT_EQ(listener_->accept(), Mode::kPlain);
-}
-
-SocketKey key_of(int fd) {
-  return {.netns = netns_cookie(fd), .cookie = socket_cookie(fd)};
-}
-
-RegistryTable my_registry() {
-  return own_registry(geteuid()).value();
 }
 
 // What after_accept does while the client makes up its mind.

@@ -74,6 +74,7 @@ class Listener {
   int fd() const { return fd_.get(); }
   uint16_t port() const { return local_address(fd())->port; }
   const std::string& bound() const { return bound_; }
+  int accepted() const { return accepted_.get(); }
 
   Mode accept() {
     accepted_.reset(::accept(fd(), nullptr, nullptr));

@@ -324,8 +324,9 @@ Lookup look_up_in_file(const Path& path, uid_t owner, const SocketKey& key, bool
 }
 
 Lookup look_up_mapped_or_not(const Path& path, uid_t owner, const SocketKey& key,
-                             bool& is_vouched) {
+                             FoundRegistry* found, bool& is_vouched) {
   RegistryFile* file = find_current_mapping(path, owner);
+  if (found != nullptr) *found = {owner, file};
   if (file == nullptr) return look_up_in_file(path, owner, key, is_vouched);
   is_vouched = file->superuser_vouches.load(std::memory_order_relaxed) != 0;
   const auto entry = RegistryTable(*file).find(key);
@@ -338,11 +339,11 @@ bool is_ambiguous(uid_t owner) {
 
 }  // namespace
 
-Lookup look_up(uid_t owner, const SocketKey& key) {
+Lookup look_up(uid_t owner, const SocketKey& key, FoundRegistry* file) {
   Path path;
   if (is_ambiguous(owner) || !name_file(owner, path)) return {Lookup::Outcome::kOutOfSight};
   bool is_vouched = false;
-  const Lookup found = look_up_mapped_or_not(path, owner, key, is_vouched);
+  const Lookup found = look_up_mapped_or_not(path, owner, key, file, is_vouched);
   const bool has_superuser_a_say =
       is_vouched && owner != 0 && found.outcome == Lookup::Outcome::kAbsent;
   return has_superuser_a_say ? look_up(0, key) : found;
@@ -362,6 +363,11 @@ std::optional<RegistryTable> own_registry(uid_t owner, For what) {
   }
   if (file == nullptr) return std::nullopt;
   return RegistryTable(*file);
+}
+
+FoundRegistry current_registry(uid_t owner) {
+  Path path;
+  return {owner, name_file(owner, path) ? find_current_mapping(path, owner) : nullptr};
 }
 
 std::optional<RegistryTable> mapped_registry(uid_t owner) {

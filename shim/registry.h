@@ -38,8 +38,9 @@ struct Lookup {
 // user itself looks up what it says.
 constexpr uid_t kOverflowUid = 65534;
 
-// Does the user `owner` vouch for the socket? Reads the file anew each time.
-Lookup look_up(uid_t owner, const SocketKey& key);
+// Does the user `owner` vouch for the socket? Reads the file anew each time. `found`: what was
+// read, for the rest of the verdict, if this process has it mapped.
+Lookup look_up(uid_t owner, const SocketKey& key, FoundRegistry* found = nullptr);
 
 // Where this process may write of sockets of `owner`: that user's file, if it was mapped before
 // (perhaps under another identity, or by the parent of this process) or if this process is that
@@ -49,7 +50,11 @@ Lookup look_up(uid_t owner, const SocketKey& key);
 enum class For : uint8_t { kAmending, kPublishing };
 std::optional<RegistryTable> own_registry(uid_t owner, For what = For::kAmending);
 
-// As above, but never makes or opens a file: only what this process has mapped, wherever it is now.
+// That of `owner` alone, if it is mapped and others see it too.
+FoundRegistry current_registry(uid_t owner);
+
+// As own_registry(), but never makes or opens a file: only what this process has mapped, wherever
+// it is now.
 std::optional<RegistryTable> mapped_registry(uid_t owner);
 
 }  // namespace ddpsock::shim

@@ -86,6 +86,11 @@ bool has_key(const SlotWords& words, const SocketKey& key) {
   return words[kCookie] == key.cookie && words[kNetns] == key.netns;
 }
 
+// Saves the look at those that are another's.
+bool may_have_key(const RegistryFile::Slot& slot, const SocketKey& key) {
+  return slot.words[kCookie].load(std::memory_order_relaxed) == key.cookie;
+}
+
 }  // namespace
 
 std::optional<Entry> decode_slot(const SlotWords& words) {
@@ -152,6 +157,7 @@ bool RegistryTable::fill(Slot& slot, uint64_t seen, const Entry& entry) {
 
 bool RegistryTable::replace(const Entry& entry) {
   for (Slot& slot : window(entry.key)) {
+    if (!may_have_key(slot, entry.key)) continue;
     const SlotWords words = look(slot);
     if (decode_slot(words) && has_key(words, entry.key) && fill(slot, words[kState], entry))
       return true;
@@ -177,6 +183,7 @@ bool RegistryTable::publish(const Entry& entry, IsGone is_gone, void* context) {
 bool RegistryTable::withdraw(const SocketKey& key) {
   bool has_withdrawn = false;
   for (Slot& slot : window(key)) {
+    if (!may_have_key(slot, key)) continue;
     SlotWords words = look(slot);
     for (int i = 0; is_being_amended(words) && i < kLooks; ++i) {
       sched_yield();
@@ -195,6 +202,7 @@ bool RegistryTable::set_doubtful(const SocketKey& key, bool is_doubtful) {
   const Phase to = is_doubtful ? Phase::kDoubtful : Phase::kLive;
   bool has_changed = false;
   for (Slot& slot : window(key)) {
+    if (!may_have_key(slot, key)) continue;
     SlotWords words = look(slot);
     if (phase_of(words[kState]) != from || !has_key(words, key)) continue;
     has_changed |= slot.words[kState].compare_exchange_strong(
@@ -205,6 +213,7 @@ bool RegistryTable::set_doubtful(const SocketKey& key, bool is_doubtful) {
 
 void RegistryTable::set_listened(const SocketKey& key) {
   for (Slot& slot : window(key)) {
+    if (!may_have_key(slot, key)) continue;
     SlotWords words = look(slot);
     const uint64_t flags = (words[kState] >> kFlagsAt & 0xff) | kHasListened;
     if (phase_of(words[kState]) != Phase::kLive || !has_key(words, key)) continue;
@@ -219,6 +228,7 @@ void RegistryTable::set_listened(const SocketKey& key) {
 void RegistryTable::set_addresses(const SocketKey& key, const Address& local,
                                   const Address& remote) {
   for (Slot& slot : window(key)) {
+    if (!may_have_key(slot, key)) continue;
     SlotWords words = look(slot);
     if (phase_of(words[kState]) != Phase::kLive || !has_key(words, key)) continue;
     const uint64_t amending = with_phase(words[kState], Phase::kAmending);
@@ -254,6 +264,7 @@ bool RegistryTable::count_escaped(const SocketKey& key, Escape how, int change) 
 
 std::optional<Entry> RegistryTable::find(const SocketKey& key) const {
   for (const Slot& slot : window(key)) {
+    if (!may_have_key(slot, key)) continue;
     SlotWords words = look(slot);
     if (!has_key(words, key)) continue;
     // Being rewritten with the same key, or just taken for another: the next look will tell.

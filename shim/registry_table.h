@@ -85,6 +85,13 @@ inline constexpr size_t kRegistryFileSize = sizeof(RegistryFile);
 static_assert(kRegistryFileSize == 256 * 1024);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
+// The file of a user that this process has mapped, as it was found to be the one that others see a
+// moment ago.
+struct FoundRegistry {
+  uid_t owner = 0;
+  RegistryFile* file = nullptr;
+};
+
 // Writes to a mapping of the own user's file. All functions are lock-free and async-signal-safe.
 class RegistryTable {
  public:

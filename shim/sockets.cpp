@@ -104,6 +104,7 @@ int connect_in_ddp_mode(SocketUse& use, int fd, const sockaddr* to, socklen_t le
   if (is_closed) return result;
   use->is_nonblocking.store(is_nonblocking(fd), std::memory_order_relaxed);
   obey(*use, verdict);
+  if (result == 0) use->inquiry.ends = ends_of(fd);
   if (!open_stream(*use, fd, engine::Role::kInitiator, peer_of(verdict.mode), Phase::kConnecting)) {
     // The peer may have been told that this connection is DDP: it must not see plain bytes.
     make_plain(*use, fd, "the engine has no room");
@@ -111,7 +112,7 @@ int connect_in_ddp_mode(SocketUse& use, int fd, const sockaddr* to, socklen_t le
     return fail(ENOBUFS);
   }
   if (result != 0) return fail(connect_errno);
-  const int error = complete_connect(use, fd, !use->is_nonblocking.load());
+  const int error = complete_connect(use, fd, !use->is_nonblocking.load(), Tcp::kEstablished);
   return error == 0 ? 0 : fail(error);
 }
 

@@ -68,7 +68,10 @@ class UserStreamEngine final : public StreamEngine {
     Stream* stream = view(*arena, *record);
     if (stream == nullptr) return fail_errno(ENFILE);
     record->opened_as = fd;
-    record->note_addresses(fd);
+    if (attr.local != nullptr && attr.remote != nullptr)
+      record->note_addresses(*attr.local, *attr.remote);
+    else
+      record->note_addresses(fd);
     record->cookie = attr.cookie != 0 ? attr.cookie : cookie_of(fd);
     return stream;
   }

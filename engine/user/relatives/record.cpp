@@ -53,34 +53,38 @@ Record::Record(const StreamAttr& attr, uint32_t payload)
 
 namespace {
 
-TcpAddress read_address(int (*ask)(int, sockaddr*, socklen_t*), int fd) {
-  sockaddr_storage storage{};
-  socklen_t size = sizeof storage;
+TcpAddress read_address(const sockaddr_in6& of_either) {
   TcpAddress address{};
-  if (ask(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return address;
-  if (storage.ss_family == AF_INET) {
-    const auto& in = reinterpret_cast<const sockaddr_in&>(storage);
+  if (of_either.sin6_family == AF_INET) {
+    sockaddr_in in;
+    std::memcpy(&in, &of_either, sizeof in);
     address.family = 4;
     address.port = ntohs(in.sin_port);
     std::memcpy(address.host.data(), &in.sin_addr, sizeof in.sin_addr);
-  } else if (storage.ss_family == AF_INET6) {
-    const auto& in = reinterpret_cast<const sockaddr_in6&>(storage);
+  } else if (of_either.sin6_family == AF_INET6) {
     address.family = 6;
-    address.port = ntohs(in.sin6_port);
-    std::memcpy(address.host.data(), &in.sin6_addr, sizeof in.sin6_addr);
+    address.port = ntohs(of_either.sin6_port);
+    std::memcpy(address.host.data(), &of_either.sin6_addr, sizeof of_either.sin6_addr);
   }
   return address;
+}
+
+TcpAddress ask_address(int (*ask)(int, sockaddr*, socklen_t*), int fd) {
+  sockaddr_in6 name{};
+  socklen_t size = sizeof name;
+  if (ask(fd, reinterpret_cast<sockaddr*>(&name), &size) != 0) return {};
+  return read_address(name);
 }
 
 }  // namespace
 
 // libc's own functions: no preload stands in front of them.
 TcpAddress local_address(int fd) {
-  return read_address(getsockname, fd);
+  return ask_address(getsockname, fd);
 }
 
 TcpAddress remote_address(int fd) {
-  return read_address(getpeername, fd);
+  return ask_address(getpeername, fd);
 }
 
 void Record::note_addresses(int fd) {
@@ -88,6 +92,11 @@ void Record::note_addresses(int fd) {
   local = local_address(fd);
   remote = remote_address(fd);
   errno = saved;
+}
+
+void Record::note_addresses(const sockaddr_in6& here, const sockaddr_in6& there) {
+  local = read_address(here);
+  remote = read_address(there);
 }
 
 void Record::note_failure(const char* why) {

@@ -199,6 +199,7 @@ struct Record {
 
   // As far as the kernel knows them by now.
   void note_addresses(int fd);
+  void note_addresses(const sockaddr_in6& local, const sockaddr_in6& remote);
   // The first reason stays. Text beyond the field is cut.
   void note_failure(const char* why);
 
