@@ -44,6 +44,15 @@ void put(void* info, socklen_t length, size_t offset, T value) {
     memcpy(static_cast<char*>(info) + offset, &value, sizeof(value));
 }
 
+// What the kernel says it has sent again is among all that it has sent.
+uint64_t sent_again(const void* info, socklen_t length) {
+  constexpr size_t kOffset = offsetof(tcp_info, tcpi_bytes_retrans);
+  uint64_t bytes = 0;
+  if (kOffset + sizeof(bytes) <= length)
+    memcpy(&bytes, static_cast<const char*>(info) + kOffset, sizeof(bytes));
+  return bytes;
+}
+
 }  // namespace
 
 int queued_of_stream(const engine::Stream& stream, int of_wire) {
@@ -63,7 +72,8 @@ void correct_tcp_info(engine::Stream& stream, int fd, void* info, socklen_t leng
   const auto waiting = unread.is_ok() ? static_cast<uint64_t>(unread.count) : 0;
   put(info, length, offsetof(tcp_info, tcpi_bytes_acked),
       uint64_t{status.bytes_sent - unacknowledged});
-  put(info, length, offsetof(tcp_info, tcpi_bytes_sent), uint64_t{status.bytes_sent - unsent});
+  put(info, length, offsetof(tcp_info, tcpi_bytes_sent),
+      uint64_t{status.bytes_sent - unsent + sent_again(info, length)});
   put(info, length, offsetof(tcp_info, tcpi_bytes_received),
       uint64_t{status.bytes_received + waiting});
   put(info, length, offsetof(tcp_info, tcpi_notsent_bytes), static_cast<uint32_t>(unsent));

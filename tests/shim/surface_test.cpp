@@ -254,7 +254,9 @@ TEST_F(Surface, TcpInfoCountsTheProgramsBytes) {
   const tcp_info after = info_of(client_), server = info_of(server_);
   EXPECT_EQ(after.tcpi_state, 1);
   EXPECT_EQ(after.tcpi_bytes_acked - before.tcpi_bytes_acked, size + 11);
-  EXPECT_EQ(after.tcpi_bytes_sent - before.tcpi_bytes_sent - after.tcpi_bytes_retrans, size + 11);
+  EXPECT_EQ((after.tcpi_bytes_sent - after.tcpi_bytes_retrans) -
+                (before.tcpi_bytes_sent - before.tcpi_bytes_retrans),
+            size + 11);
   EXPECT_EQ(server.tcpi_bytes_received - there.tcpi_bytes_received, size + 11);
   EXPECT_EQ(after.tcpi_notsent_bytes, 0u);
   EXPECT_LT(after.tcpi_last_data_sent, 5'000u);
