@@ -7,11 +7,17 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/sys.h"
+#include "base/kernel_call.h"
 
 namespace ddpsock::base {
 
-// Owns one file descriptor; closes it (through the real close) when it goes.
+// Closes a descriptor of our own. Not by libc's close(), which is a cancellation point, and which
+// libraries preloaded beside ours replace, some of them with a lock that their caller has.
+inline void close_own(int fd) {
+  kernel_call(SYS_close, fd);
+}
+
+// Owns one file descriptor; closes it when it goes.
 class UniqueFd {
  public:
   UniqueFd() = default;
@@ -27,7 +33,7 @@ class UniqueFd {
   bool is_valid() const { return fd_ >= 0; }
   [[nodiscard]] int release() { return std::exchange(fd_, -1); }
   void reset(int fd = -1) {
-    if (fd_ >= 0) sys.close(fd_);
+    if (fd_ >= 0) close_own(fd_);
     fd_ = fd;
   }
 

@@ -13,7 +13,6 @@ constinit SysCalls sys = {
     .send = ::send,
     .sendmsg = ::sendmsg,
     .poll = ::poll,
-    .close = ::close,
     .shutdown = ::shutdown,
     .socket = ::socket,
     .connect = ::connect,

@@ -42,7 +42,6 @@ struct SysCalls {
   Counted<ssize_t (*)(int, const void*, size_t, int)> send;
   Counted<ssize_t (*)(int, const msghdr*, int)> sendmsg;
   Counted<int (*)(pollfd*, nfds_t, int)> poll;
-  Counted<int (*)(int)> close;
   Counted<int (*)(int, int)> shutdown;
   Counted<int (*)(int, int, int)> socket;
   Counted<int (*)(int, const sockaddr*, socklen_t)> connect;

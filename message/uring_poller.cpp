@@ -119,7 +119,7 @@ bool UringPoller::open() {
   io_uring_ring_dontfork(&ring_);
   const int high = base::sys.fcntl(ring_.ring_fd, F_DUPFD_CLOEXEC, kHighFd);
   if (high >= 0) {
-    base::sys.close(ring_.ring_fd);
+    base::close_own(ring_.ring_fd);
     ring_.ring_fd = ring_.enter_ring_fd = high;
   }
   base::own_ring.store(ring_.ring_fd, std::memory_order_relaxed);
@@ -133,7 +133,7 @@ void UringPoller::adopt() {
   // The thread needs no descriptor then, which the program could close or its children inherit.
   is_registered_ = io_uring_register_ring_fd(&ring_) == 1;
   if (!is_registered_) return;
-  base::sys.close(ring_.ring_fd);
+  base::close_own(ring_.ring_fd);
   ring_.ring_fd = -1;
 }
 
@@ -294,7 +294,7 @@ size_t UringPoller::retire_noted(std::span<Ready> out) {
       retired = std::exchange(slot(id), {});
     }
     // A program that closes whatever it sees may have been quicker, and the number be another's.
-    if (socket_cookie(retired.fd) == retired.cookie) base::sys.close(retired.fd);
+    if (socket_cookie(retired.fd) == retired.cookie) base::close_own(retired.fd);
     out[count++] = {id, kRetired};
   }
   return count;

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "base/kernel_call.h"
+#include "base/kernel_view.h"
 #include "base/process.h"
 #include "shim/inet_diag.h"
 #include "shim/recent_listeners.h"
@@ -47,7 +48,7 @@ uint32_t boot_seconds() {
 // The user whom the kernel names as the socket's owner (idiag_uid).
 std::optional<uid_t> owner_of(int fd) {
   struct stat st;
-  if (fstat(fd, &st) != 0) return std::nullopt;
+  if (base::kernel::fstat(fd, st) != 0) return std::nullopt;
   return st.st_uid;
 }
 
@@ -177,8 +178,9 @@ uint32_t pid_namespace() {
   const uint64_t seen = known.load(std::memory_order_relaxed);
   if (generation != 0 && seen >> 32 == generation) return static_cast<uint32_t>(seen);
   struct stat st;
-  const auto name =
-      stat("/proc/self/ns/pid", &st) == 0 ? static_cast<uint32_t>(st.st_ino) : uint32_t{0};
+  const auto name = base::kernel::stat("/proc/self/ns/pid", st) == 0
+                        ? static_cast<uint32_t>(st.st_ino)
+                        : uint32_t{0};
   known.store(generation << 32 | name, std::memory_order_relaxed);
   return name;
 }

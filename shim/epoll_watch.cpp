@@ -11,6 +11,7 @@
 #include <span>
 
 #include "base/cancellation.h"
+#include "base/fd.h"
 #include "shim/real.h"
 
 namespace ddpsock::shim {
@@ -101,7 +102,7 @@ std::optional<unsigned> count_members_with(int set, uint64_t data) {
       if (has_data(line.data(), data)) ++count;
     }
   }
-  if (file >= 0) real.close(file);
+  if (file >= 0) base::close_own(file);
   errno = saved_errno;
   if (count == 0) return std::nullopt;  // the watch itself is one
   return count;

@@ -15,7 +15,8 @@
 #include <cstring>
 #include <string_view>
 
-#include "shim/real.h"
+#include "base/fd.h"
+#include "base/kernel_view.h"
 
 namespace ddpsock::shim {
 namespace {
@@ -39,10 +40,10 @@ bool is_static(int fd, const Elf64_Ehdr& header) {
 
 bool changes_user(int fd) {
   struct stat file;
-  if (fstat(fd, &file) != 0) return false;
-  return ((file.st_mode & S_ISUID) != 0 && file.st_uid != geteuid()) ||
-         ((file.st_mode & S_ISGID) != 0 && file.st_gid != getegid()) ||
-         fgetxattr(fd, "security.capability", nullptr, 0) > 0;
+  if (base::kernel::fstat(fd, file) != 0) return false;
+  return ((file.st_mode & S_ISUID) != 0 && file.st_uid != base::kernel::geteuid()) ||
+         ((file.st_mode & S_ISGID) != 0 && file.st_gid != base::kernel::getegid()) ||
+         base::kernel::fgetxattr(fd, "security.capability", nullptr, 0) > 0;
 }
 
 // The interpreter that a script's first line names. False: it is no script.
@@ -61,7 +62,7 @@ bool read_interpreter(const Head& head, size_t size, Path& interpreter) {
 // Null and `next` set: it depends on that program. Null and not: what exec refuses.
 const char* judge(int fd, Path& next) {
   struct stat file;
-  if (fstat(fd, &file) == 0 && !S_ISREG(file.st_mode)) return nullptr;
+  if (base::kernel::fstat(fd, file) == 0 && !S_ISREG(file.st_mode)) return nullptr;
   Head head{};
   const ssize_t size = pread(fd, head.data(), head.size(), 0);
   if (size < 0) return "the program cannot be read";
@@ -91,8 +92,8 @@ bool find_in_path(const char* name, Path& found) {
     if (!folder.empty()) *at++ = '/';
     at[file.copy(at, file.size())] = '\0';
     struct stat st;
-    if (faccessat(AT_FDCWD, found.data(), X_OK, AT_EACCESS) == 0 && stat(found.data(), &st) == 0 &&
-        S_ISREG(st.st_mode))
+    if (faccessat(AT_FDCWD, found.data(), X_OK, AT_EACCESS) == 0 &&
+        base::kernel::stat(found.data(), st) == 0 && S_ISREG(st.st_mode))
       return true;
   }
   return false;
@@ -119,7 +120,7 @@ const char* why_not_preloaded(const ExecTarget& target) {
     if (fd < 0) return errno == ENOENT || errno == ENOTDIR ? nullptr : "the program cannot be read";
     path[0] = '\0';
     const char* why = judge(fd, path);
-    if (fd != target.directory) real.close(fd);
+    if (fd != target.directory) base::close_own(fd);
     if (why != nullptr || path[0] == '\0') return why;
     directory = AT_FDCWD;
   }

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "base/kernel_view.h"
 #include "shim/calls.h"
 #include "shim/leaving.h"
 #include "shim/libc_edge.h"
@@ -57,7 +58,8 @@ bool is_still(int fd, const engine::Stream& stream) {
 // Does the file end here, as far as can be known? What is not a regular file is read to find out.
 bool is_end(int file, off_t position) {
   struct stat status;
-  return fstat(file, &status) != 0 || !S_ISREG(status.st_mode) || position >= status.st_size;
+  return base::kernel::fstat(file, status) != 0 || !S_ISREG(status.st_mode) ||
+         position >= status.st_size;
 }
 
 // Sends the file from `position` on and moves it by what was sent. The number may be given to

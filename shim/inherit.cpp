@@ -8,6 +8,7 @@
 
 #include <cstdlib>
 
+#include "base/fd.h"
 #include "base/keep_errno.h"
 #include "shim/connection.h"
 #include "shim/exec_environment.h"
@@ -30,8 +31,8 @@ bool adopt_from_parent(int number) {
   if (fd < 0) return false;
   const int high = real.fcntl(fd, F_DUPFD_CLOEXEC, kHighFd);
   const bool is_adopted = engine::user_stream_engine().adopt(high);
-  if (high >= 0 && !is_adopted) real.close(high);
-  real.close(fd);
+  if (high >= 0 && !is_adopted) base::close_own(high);
+  base::close_own(fd);
   return is_adopted;
 }
 

@@ -15,7 +15,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/fd.h"
 #include "base/keep_errno.h"
+#include "base/kernel_view.h"
 #include "shim/connection.h"
 #include "shim/fd_table.h"
 #include "shim/real.h"
@@ -39,7 +41,7 @@ constinit StandardError at_start{};
 
 StandardError look_at_standard_error() {
   struct stat status;
-  if (fstat(STDERR_FILENO, &status) != 0 || is_tcp_socket(STDERR_FILENO)) return {};
+  if (base::kernel::fstat(STDERR_FILENO, status) != 0 || is_tcp_socket(STDERR_FILENO)) return {};
   return {true, status.st_dev, status.st_ino};
 }
 
@@ -86,7 +88,7 @@ void write_line(const char* line, size_t length) {
     if (fd < 0) return;
   }
   [[maybe_unused]] const ssize_t written = real.write(fd, line, length);
-  if (file != nullptr) real.close(fd);
+  if (file != nullptr) base::close_own(fd);
 }
 
 }  // namespace

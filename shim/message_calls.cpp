@@ -4,6 +4,7 @@
 #include <fcntl.h>
 
 #pragma GCC visibility push(default)
+#include "base/fd.h"
 #include "ddpsock/ddpsock.h"
 #pragma GCC visibility pop
 
@@ -57,7 +58,7 @@ int post(int fd, const Work* work, unsigned count) {
 int enter(message::Handle& handle, int fd) {
   Socket* socket = fd >= 0 ? enter_fd(fd) : nullptr;
   if (socket == nullptr) {
-    if (fd >= 0) real.close(fd);
+    if (fd >= 0) base::close_own(fd);
     handle.destroy();
     return fail(fd >= 0 ? ENOMEM : EMFILE);
   }

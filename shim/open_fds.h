@@ -6,8 +6,8 @@
 #include <dirent.h>
 #include <fcntl.h>
 
+#include "base/fd.h"
 #include "shim/exec_environment.h"
-#include "shim/real.h"
 
 namespace ddpsock::shim {
 
@@ -29,7 +29,7 @@ void visit_open_fds(Visit visit) {
       at += entry.d_reclen;
     }
   }
-  real.close(list);
+  base::close_own(list);
 }
 
 }  // namespace ddpsock::shim

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "shim/real.h"
 
 namespace ddpsock::shim {
@@ -34,7 +35,7 @@ void OtherMembers::learn(int set) {
     n = real.read(file, text + size, sizeof text - 1 - size);
     if (n > 0) size += static_cast<size_t>(n);
   }
-  if (file >= 0) real.close(file);
+  if (file >= 0) base::close_own(file);
   errno = saved_errno;
   if (n != 0) return;
   text[size] = '\0';

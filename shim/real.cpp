@@ -71,7 +71,6 @@ void give_engines_the_real_calls() {
       .send = real.send,
       .sendmsg = real.sendmsg,
       .poll = real.poll,
-      .close = real.close,
       .shutdown = real.shutdown,
       .socket = real.socket,
       .connect = real.connect,

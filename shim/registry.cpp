@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "base/kernel_call.h"
+#include "base/kernel_view.h"
 
 namespace ddpsock::shim {
 namespace {
@@ -106,9 +107,9 @@ bool may_have_file() {
 // Brings a file that is ours to its size. Every step may be repeated by anyone of the same user at
 // any time, so that it does not matter who dies in between.
 bool complete_file(int fd, uid_t owner, struct stat& st) {
-  if (fstat(fd, &st) != 0 || !is_trustworthy(st, owner)) return false;
+  if (base::kernel::fstat(fd, st) != 0 || !is_trustworthy(st, owner)) return false;
   if (st.st_size != 0 && !is_whole(st)) return false;
-  if ((st.st_mode & 0777) != kMode && fchmod(fd, kMode) != 0) return false;
+  if ((st.st_mode & 0777) != kMode && base::kernel::fchmod(fd, kMode) != 0) return false;
   // Pages that the file system cannot give later would be a SIGBUS for the program.
   constexpr auto kWhole = static_cast<off_t>(kRegistryFileSize);
   const bool has_pages = st.st_blocks * 512 >= kWhole;
@@ -181,7 +182,7 @@ enum class Standing : uint8_t { kStranger, kOwner, kSuperuser };
 
 Standing standing_towards(uid_t owner) {
   uid_t real, effective, saved;
-  if (getresuid(&real, &effective, &saved) != 0) return Standing::kStranger;
+  if (base::kernel::getresuid(real, effective, saved) != 0) return Standing::kStranger;
   if (real == 0 || effective == 0 || saved == 0)
     return owner == 0 ? Standing::kOwner : Standing::kSuperuser;
   return owner == real && owner == effective && owner == saved ? Standing::kOwner
@@ -192,7 +193,8 @@ Standing standing_towards(uid_t owner) {
 // on one thread; what a signal handler could see is held back.
 class ActingAs {
  public:
-  explicit ActingAs(uid_t owner) : effective_(geteuid()), is_other_(owner != effective_) {
+  explicit ActingAs(uid_t owner)
+      : effective_(base::kernel::geteuid()), is_other_(owner != effective_) {
     if (!is_other_) return;
     const uint64_t all = ~uint64_t{0};
     base::kernel_call(SYS_rt_sigprocmask, SIG_BLOCK, &all, &mask_, sizeof mask_);
@@ -227,7 +229,7 @@ RegistryFile* open_mapping(const Path& path, uid_t owner) {
 }
 
 bool is_as_it_should_be(const Path& path, uid_t owner, struct stat& st) {
-  return lstat(path.data(), &st) == 0 && is_trustworthy(st, owner) && is_whole(st);
+  return base::kernel::lstat(path.data(), st) == 0 && is_trustworthy(st, owner) && is_whole(st);
 }
 
 RegistryFile* find_last_mapping(uid_t owner) {
@@ -317,7 +319,8 @@ Lookup look_up_in_file(const Path& path, uid_t owner, const SocketKey& key, bool
   }
   struct stat st;
   std::array<uint64_t, 2> head;
-  if (fstat(fd.get(), &st) != 0 || !is_trustworthy(st, owner) || !is_whole(st)) return kOutOfSight;
+  if (base::kernel::fstat(fd.get(), st) != 0 || !is_trustworthy(st, owner) || !is_whole(st))
+    return kOutOfSight;
   if (!read_at(fd.get(), &head, sizeof head, 0) || head[0] != kRegistryMagic) return kOutOfSight;
   is_vouched = head[1] != 0;
   return search(fd.get(), key).value_or(kOutOfSight);
@@ -334,7 +337,7 @@ Lookup look_up_mapped_or_not(const Path& path, uid_t owner, const SocketKey& key
 }
 
 bool is_ambiguous(uid_t owner) {
-  return owner == kOverflowUid && geteuid() != owner;
+  return owner == kOverflowUid && base::kernel::geteuid() != owner;
 }
 
 }  // namespace

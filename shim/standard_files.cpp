@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/keep_errno.h"
+#include "base/kernel_view.h"
 #include "shim/calls.h"
 #include "shim/fd_table.h"
 #include "shim/libc_edge.h"
@@ -28,7 +29,8 @@ void put_in_their_place(int fd) {
 
 bool is_null_device(int fd) {
   struct stat status;
-  return fstat(fd, &status) == 0 && S_ISCHR(status.st_mode) && status.st_rdev == makedev(1, 3);
+  return base::kernel::fstat(fd, status) == 0 && S_ISCHR(status.st_mode) &&
+         status.st_rdev == makedev(1, 3);
 }
 
 int forget_input_and_output() {

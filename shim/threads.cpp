@@ -10,10 +10,10 @@
 #include <cstring>
 
 #include "base/cancellation.h"
+#include "base/fd.h"
 #include "base/keep_errno.h"
 #include "base/kernel_call.h"
 #include "shim/exec_environment.h"
-#include "shim/real.h"
 
 namespace ddpsock::shim {
 namespace {
@@ -25,7 +25,7 @@ OtherThreads judge(int thread) {
   // Only one that has ended meanwhile is none.
   if (file < 0) return errno == ENOENT ? OtherThreads::kNone : OtherThreads::kPrograms;
   const long n = base::kernel_call(SYS_read, file, text, sizeof text - 1);
-  real.close(file);
+  base::close_own(file);
   text[n > 0 ? n : 0] = '\0';
   // Behind the name: state, five numbers, and the kernel's flags. One that has been joined may be
   // there for a while yet.
@@ -66,7 +66,7 @@ OtherThreads other_threads() {
       at += entry.d_reclen;
     }
   }
-  real.close(list);
+  base::close_own(list);
   return size == 0 && mine > 0 ? found : OtherThreads::kPrograms;
 }
 

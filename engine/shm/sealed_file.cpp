@@ -14,6 +14,7 @@
 #include <cstdio>
 
 #include "base/kernel_call.h"
+#include "base/kernel_view.h"
 #include "base/sparse.h"
 #include "base/sys.h"
 
@@ -98,8 +99,8 @@ Result<base::UniqueFd> open_memory_file(uint32_t pid, uint32_t fd) {
 
 bool is_sealed_file(int fd, size_t size) {
   struct stat st;
-  if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) return false;
-  if (st.st_uid != geteuid() || st.st_size != static_cast<off_t>(size)) return false;
+  if (base::kernel::fstat(fd, st) != 0 || !S_ISREG(st.st_mode)) return false;
+  if (st.st_uid != base::kernel::geteuid() || st.st_size != static_cast<off_t>(size)) return false;
   const int seals = fcntl(fd, F_GET_SEALS);
   return seals >= 0 && (seals & kSeals) == kSeals;
 }
@@ -122,7 +123,7 @@ bool populate(void* from, size_t size) {
 
 FileId file_of(int fd) {
   struct stat st;
-  return fd >= 0 && fstat(fd, &st) == 0 ? FileId{st.st_dev, st.st_ino} : FileId{};
+  return fd >= 0 && base::kernel::fstat(fd, st) == 0 ? FileId{st.st_dev, st.st_ino} : FileId{};
 }
 
 }  // namespace ddpsock::engine::shm

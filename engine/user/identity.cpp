@@ -37,7 +37,7 @@ void close_in_child() {
   const base::KeepErrno keep;
   for (Outliving& one : all_outliving) {
     const int fd = one.fd.exchange(0) - 1;
-    if (fd >= 0 && cookie_of(fd) == one.cookie) base::sys.close(fd);
+    if (fd >= 0 && cookie_of(fd) == one.cookie) base::close_own(fd);
   }
 }
 

@@ -5,6 +5,7 @@
 #include "engine/user/receiver.h"
 
 #include <errno.h>
+#include <poll.h>
 
 #include <utility>
 

@@ -109,7 +109,7 @@ class UserStreamEngine final : public StreamEngine {
     Arena* arena = Arena::get_if_mapped();
     if (arena == nullptr) return;
     arena->settle_program(handover.holder, child);
-    if (handover.fd >= 0 && handover.fd != arena->fd()) base::sys.close(handover.fd);
+    if (handover.fd >= 0 && handover.fd != arena->fd()) base::close_own(handover.fd);
   }
 
   void stop_calls() override { Standstill::begin(); }

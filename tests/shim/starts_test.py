@@ -168,6 +168,59 @@ class Starts(unittest.TestCase):
             with self.subTest(when=when):
                 self.check_beside(library, env={"FAKETIME": when})
 
+    # As fakeroot's: it asks its own server inside the program's calls, with a lock that its functions wait for.
+    LOCKING = r"""
+        #define _GNU_SOURCE
+        #include <dlfcn.h>
+        #include <netinet/in.h>
+        #include <stdlib.h>
+        #include <sys/socket.h>
+        #include <sys/stat.h>
+        #include <unistd.h>
+        static _Thread_local int is_locked;
+        static void lock(void) { if (is_locked) abort(); }
+        #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+        #define TAKES_LOCK(type, name, parameters, ...) type name parameters { lock(); return NEXT(name)(__VA_ARGS__); }
+        TAKES_LOCK(int, fstat, (int fd, struct stat* s), fd, s)
+        TAKES_LOCK(int, stat, (const char* path, struct stat* s), path, s)
+        TAKES_LOCK(int, lstat, (const char* path, struct stat* s), path, s)
+        TAKES_LOCK(int, fstat64, (int fd, struct stat64* s), fd, s)
+        TAKES_LOCK(int, stat64, (const char* path, struct stat64* s), path, s)
+        TAKES_LOCK(int, lstat64, (const char* path, struct stat64* s), path, s)
+        TAKES_LOCK(int, fchmod, (int fd, mode_t mode), fd, mode)
+        TAKES_LOCK(int, close, (int fd), fd)
+        TAKES_LOCK(int, dup2, (int from, int to), from, to)
+        TAKES_LOCK(uid_t, geteuid, (void))
+        TAKES_LOCK(gid_t, getegid, (void))
+        TAKES_LOCK(int, getresuid, (uid_t* r, uid_t* e, uid_t* s), r, e, s)
+        TAKES_LOCK(int, getresgid, (gid_t* r, gid_t* e, gid_t* s), r, e, s)
+        TAKES_LOCK(pid_t, fork, (void))
+        int listen(int program, int backlog) {
+          if (is_locked) return NEXT(listen)(program, backlog);
+          struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+          socklen_t length = sizeof at;
+          int (*const listen_as_programs_do)(int, int) = (__typeof__(&listen))dlsym(RTLD_DEFAULT, "listen");
+          is_locked = 1;
+          const int server = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+          char byte = 0;
+          if (bind(server, (struct sockaddr*)&at, sizeof at) != 0 || listen_as_programs_do(server, 1) != 0 ||
+              getsockname(server, (struct sockaddr*)&at, &length) != 0 || connect(client, (struct sockaddr*)&at, sizeof at) != 0)
+            abort();
+          const int accepted = accept(server, 0, 0);
+          if (send(client, "x", 1, 0) != 1 || recv(accepted, &byte, 1, 0) != 1 || byte != 'x') abort();
+          is_locked = 0;
+          close(client);
+          close(accepted);
+          close(server);
+          return NEXT(listen)(program, backlog);
+        }
+    """
+
+    def test_library_that_connects_under_its_lock(self):
+        with open(os.path.join(self.folder, "locking.c"), "w", encoding="ascii") as file:
+            file.write(self.LOCKING)
+        self.check_beside(self.compile("liblocking.so", "gcc", "-shared", "-fPIC", "-O1", "locking.c"))
+
     def test_segfault_library(self):
         self.check_beside(self.need_library("libSegFault.so", "glibc-tools"), env={"SEGFAULT_SIGNALS": "all"})
 

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/keep_errno.h"
+#include "base/kernel_view.h"
 #include "base/process.h"
 #include "base/sparse.h"
 #include "base/sys.h"
@@ -53,7 +54,7 @@ Arena* Arena::map(int fd) {
     return arena;
   }
   struct stat st;
-  if (fstat(fd, &st) != 0) return nullptr;
+  if (base::kernel::fstat(fd, st) != 0) return nullptr;
   void* head = base::map_sparse(kRecordsOffset, fd);
   if (head == nullptr) return nullptr;
   auto* arena = new (arena_storage) Arena(static_cast<ArenaHead*>(head), fd);
@@ -72,8 +73,8 @@ Identity Identity::of_caller() {
   const base::KeepErrno keep;
   uid_t real, effective, saved;
   gid_t real_group, effective_group, saved_group;
-  if (getresuid(&real, &effective, &saved) != 0 ||
-      getresgid(&real_group, &effective_group, &saved_group) != 0)
+  if (base::kernel::getresuid(real, effective, saved) != 0 ||
+      base::kernel::getresgid(real_group, effective_group, saved_group) != 0)
     return {};
   const bool is_one = real == effective && real == saved && real_group == effective_group &&
                       real_group == saved_group;
@@ -87,7 +88,7 @@ bool Arena::is_among_equals() const {
 
 Arena* Arena::create() {
   auto file = shm::make_sealed_file(kArenaName, kArenaSize);
-  if (file) fchmod(file->get(), S_IRUSR | S_IWUSR);
+  if (file) base::kernel::fchmod(file->get(), S_IRUSR | S_IWUSR);
   Arena* arena = map(file ? file->get() : -1);
   if (arena == nullptr) return nullptr;
   if (file) static_cast<void>(file->release());
@@ -154,7 +155,8 @@ uint32_t Arena::rotation() const {
 
 bool Arena::is_mine(int fd) const {
   struct stat st;
-  return fd >= 0 && fstat(fd, &st) == 0 && st.st_ino == fd_inode_ && st.st_dev == fd_device_;
+  return fd >= 0 && base::kernel::fstat(fd, st) == 0 && st.st_ino == fd_inode_ &&
+         st.st_dev == fd_device_;
 }
 
 int Arena::find_fd() const {
@@ -174,7 +176,7 @@ void* Arena::map_part(size_t offset, size_t size) const {
   const int fd = find_fd();
   if (fd < 0) return nullptr;
   void* part = base::map_sparse(size, fd, static_cast<off_t>(offset));
-  if (fd != fd_) base::sys.close(fd);
+  if (fd != fd_) base::close_own(fd);
   return part;
 }
 

@@ -116,14 +116,14 @@ void Arena::prove_life(uint32_t place) {
       p.proof.store(Proof::kWeak);
   }
   inherited.let_go();
-  if (fd >= 0 && fd != fd_) base::sys.close(fd);
+  if (fd >= 0 && fd != fd_) base::close_own(fd);
 }
 
 LifeLock::State Arena::look_at_lock(off_t byte) const {
   const int fd = find_fd();
   if (fd < 0) return LifeLock::State::kUnknown;
   const LifeLock::State state = LifeLock::look(fd, byte);
-  if (fd != fd_) base::sys.close(fd);
+  if (fd != fd_) base::close_own(fd);
   return state;
 }
 

@@ -13,6 +13,7 @@
 #include <span>
 #include <type_traits>
 
+#include "base/kernel_view.h"
 #include "engine/user/relatives/arena_layout.h"
 
 namespace ddpsock::engine {
@@ -215,7 +216,7 @@ class Reader {
   // The kernel knows seals of a memfd and of nothing else, so nothing else is read.
   Result<void> check() {
     struct stat st;
-    if (fstat(fd_, &st) != 0) return fail_errno(errno);
+    if (base::kernel::fstat(fd_, st) != 0) return fail_errno(errno);
     if (!S_ISREG(st.st_mode) || fcntl(fd_, F_GET_SEALS) < 0) return fail_errno(EPROTO);
     std::array<std::byte, offsetof(ArenaHead, processes)> bytes{};
     if (const auto read = read_at(fd_, bytes, 0); !read) return read;

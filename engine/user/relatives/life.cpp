@@ -19,6 +19,7 @@
 #include "base/fd.h"
 #include "base/keep_errno.h"
 #include "base/kernel_call.h"
+#include "base/kernel_view.h"
 #include "base/sys.h"
 
 namespace ddpsock::engine {
@@ -71,7 +72,7 @@ bool LifeLock::hold(int file, off_t byte, Heirs heirs) {
   void* page = MAP_FAILED;
   if (base::sys.fcntl(own, F_OFD_SETLK, &lock) == 0)
     page = mmap(nullptr, kPage, PROT_NONE, MAP_SHARED | MAP_NORESERVE, own, 0);
-  base::sys.close(own);
+  base::close_own(own);
   if (page == MAP_FAILED) return false;
   if (heirs == Heirs::kNone && madvise(page, kPage, MADV_DONTFORK) != 0) {
     munmap(page, kPage);
@@ -137,7 +138,7 @@ void Lineage::child_is_made() const {
 uint64_t pid_namespace() {
   const base::KeepErrno keep;
   struct stat st;
-  return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+  return base::kernel::stat("/proc/self/ns/pid", st) == 0 ? st.st_ino : 0;
 }
 
 bool is_thread_stopped(pid_t pid, pid_t thread) {
@@ -151,7 +152,7 @@ bool is_thread_stopped(pid_t pid, pid_t thread) {
   if (fd < 0) return false;
   char text[128];  // number, name in brackets, state
   const ssize_t n = pread(fd, text, sizeof text, 0);
-  base::sys.close(fd);
+  base::close_own(fd);
   const std::string_view line(text, n > 0 ? static_cast<size_t>(n) : 0);
   const size_t behind_name = line.rfind(") ");
   if (behind_name == line.npos || behind_name + 2 >= line.size()) return false;
