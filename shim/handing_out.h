@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Programs that accept connections for others, and pass them on before they have said anything on
-// them, as Node's cluster does (decision 47).
+// Programs that accept connections for others: those that pass them on before they have said
+// anything on them, as Node's cluster does, and those that start a program for each, as inetd does
+// (decision 47).
 #ifndef DDPSOCK_SHIM_HANDING_OUT_H_
 #define DDPSOCK_SHIM_HANDING_OUT_H_
 
@@ -22,6 +23,10 @@ void note_answers(bool are_in_time);
 // What is still handed out as above has a peer that does not let it go: it is reset, as if its
 // client had gone, and may be passed on. errno is kept.
 void reset_handed_out(int fd);
+
+// A program without the library is about to have the stream `fd`. New clients of its listener, if
+// it was accepted, will be plain, unless this program requires DDPMODE. errno is kept.
+void note_given_to_stranger(int fd);
 
 // As leave_ddp_mode_each, where one at least is handed out.
 template <typename Each>

@@ -82,6 +82,20 @@ def serve(when):
             connection.close()
 
 
+def serve_by_program():
+    """Starts a program without the library for each line that it reads, as inetd does; it gives back what its client sends."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        say("port", listener.getsockname()[1])
+        for _ in sys.stdin:
+            connection = listener.accept()[0]
+            if os.fork() == 0:
+                os.dup2(connection.fileno(), 0)
+                os.dup2(connection.fileno(), 1)
+                os.execve("/bin/cat", ["cat"], {})
+            connection.close()
+            say("started", "a program")
+
+
 def ask(port, size, how=""):
     """A request, once a line says so; what became of it."""
     size = int(size)
@@ -230,6 +244,22 @@ class HandingOut(Programs):
         self.tell(client, "hear")
         self.hand_out(server)
         self.assertEqual(self.start_client(port)[1], "plain")
+
+
+class Programming(Programs):
+    def test_after_one_that_cannot_return(self):
+        server = self.start("serve_by_program")
+        port = self.expect(server, "port")
+        for is_first in True, False, False:
+            client, mode = self.start_client(port, 100, "ended")
+            self.assertEqual(mode, "in DDPMODE" if DDPRUN and is_first else "plain")
+            self.send(client)  # and its side has ended
+            self.tell(server, "next")
+            self.expect(server, "started")
+            self.tell(client, "hear")
+            answer = self.expect(client, "answer")
+            if not is_first or not DDPRUN:
+                self.assertEqual(answer, "100")
 
 
 class Required(Programs):
