@@ -34,6 +34,11 @@ namespace base {
 Time now();
 // The same as of the last tick, a few ms ago at most, for half the price.
 Time coarse_now();
+// Counts up alike on all processors of a host, in no unit: what came first, for a tenth of now()'s
+// price.
+inline uint64_t ticks() {
+  return __builtin_ia32_rdtsc();
+}
 }  // namespace base
 
 }  // namespace ddpsock

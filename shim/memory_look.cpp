@@ -71,11 +71,17 @@ bool MemoryLook::note(unsigned i, const engine::Glance& glance) {
   Item& item = items_[i];
   const uint32_t news = news_of(item, glance);
   if (glance.peer_cpu != 0) peer_cpu_ = glance.peer_cpu;
+  if (glance.is_in_memory && !item.watch->is_ordered.load(std::memory_order_relaxed) &&
+      set_.end_.load(std::memory_order_relaxed) > 1) {
+    item.watch->is_ordered.store(true, std::memory_order_relaxed);
+    item.stream->want_order();
+  }
   item.is_on_wire = !glance.is_in_memory || glance.is_wire_in_use || glance.may_have_ended;
   if ((news & ~item.news) == 0) return false;
   if (item.news == 0) order_[found_++] = static_cast<uint8_t>(i);
   item.news |= news;
   item.position = glance.position;
+  item.came_at = glance.came_at;
   return !item.is_known;
 }
 
@@ -132,8 +138,34 @@ uint32_t MemoryLook::take(Item& item) {
   return news;
 }
 
+int MemoryLook::put_as_it_came(epoll_event* events, int count) {
+  std::sort(order_, order_ + found_,
+            [this](uint8_t a, uint8_t b) { return items_[a].came_at < items_[b].came_at; });
+  int others = count;
+  for (unsigned i = 0; i < found_; ++i) {
+    Item& item = items_[order_[i]];
+    const uint64_t data = item.watch->data.load(std::memory_order_relaxed);
+    epoll_event* const end = events + count;
+    epoll_event* same = std::find_if(events, events + others,
+                                     [=](const epoll_event& e) { return e.data.u64 == data; });
+    uint32_t news = take(item);
+    if (same != events + others) {
+      // The kernel lists it where an old bell came.
+      news |= same->events;
+      std::copy(same + 1, end, same);
+      --others;
+      --count;
+    }
+    if (news == 0) continue;
+    events[count].events = news;
+    events[count++].data.u64 = data;
+  }
+  return count;
+}
+
 int MemoryLook::put(epoll_event* events, int count, int room) {
   const int others = count;
+  if (found_ > 1 && count + static_cast<int>(found_) <= room) return put_as_it_came(events, count);
   for (unsigned i = 0; i < found_; ++i) {
     Item& item = items_[order_[i]];
     const uint64_t data = item.watch->data.load(std::memory_order_relaxed);

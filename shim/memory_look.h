@@ -30,7 +30,7 @@ class MemoryLook {
     bool is_on_wire = false;
     uint32_t news = 0;
     bool is_known = false;
-    uint64_t position = 0;
+    uint64_t position = 0, came_at = 0;
   };
 
  public:
@@ -77,8 +77,9 @@ class MemoryLook {
   // FPDUs, or their end has come.
   std::span<const int> wires();
 
-  // Adds what was found to `count` events that are there, what was left out last first. The
-  // bells of these streams may lie from now on. How many there are now, at most `room`.
+  // Adds what was found to `count` events that are there: as it came, or, where there is not room
+  // for all, what was left out last first. The bells of these streams may lie from now on. How many
+  // there are now, at most `room`.
   int put(epoll_event* events, int count, int room);
 
  private:
@@ -87,6 +88,7 @@ class MemoryLook {
   bool pass();
   bool note(unsigned i, const engine::Glance& glance);
   static uint32_t news_of(const Item& item, const engine::Glance& glance);
+  int put_as_it_came(epoll_event* events, int count);
   static uint32_t take(Item& item);
 
   WatchedSet& set_;

@@ -224,6 +224,7 @@ void WatchedSet::watch(int set, int fd, const epoll_event& event) {
   if (is_new) {
     w->seen.store(~uint64_t{0}, std::memory_order_relaxed);
     w->has_lazy_bell.store(false, std::memory_order_relaxed);
+    w->is_ordered.store(false, std::memory_order_relaxed);
   }
   w->fd.store(fd + 1, std::memory_order_release);
 }

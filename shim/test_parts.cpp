@@ -107,6 +107,7 @@ class InvertingStream final : public ddpsock::engine::Stream {
   void leave_memory(int) override {}
   ddpsock::engine::Glance glance() const override { return engine.glances[number]; }
   bool has_memory_room() const override { return engine.have_memory_room[number]; }
+  void want_order() override {}
   void let_bells_lie(uint32_t) override {}
   void settle(int) override {}
   bool set_kept_option(int, int) override { return false; }
@@ -239,6 +240,7 @@ bool note_escaped_listener(int, Escape) {
 void note_returned_listener(int, Escape) {}
 void note_inherited_listener(int) {}
 void note_handed_out(int) {}
+void close_what_asks() {}
 void forget_listener(int) {
   --test::policy.listeners;
 }

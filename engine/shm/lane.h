@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/clock.h"
 #include "engine/shm/bell.h"
 
 namespace ddpsock::engine::shm {
@@ -63,13 +64,14 @@ struct Lane {
     std::atomic<uint64_t> tail;
     std::atomic<uint64_t> base, ring_from, spill_from;
     std::atomic<uint64_t> octets;
-    // The same once they are in the kernel, or have been taken back.
-    std::atomic<uint64_t> settled_octets;
+    std::atomic<uint64_t> published_at;  // base::ticks() of the last bytes, for who wants_order
     // Octets that there will ever be, plus 1, once it has left: FPDUs follow them. 0: not left.
     std::atomic<uint64_t> last_octet;
     std::atomic<uint32_t> has_ended;  // its FIN is on the wire, or will be at once
     std::atomic<uint32_t> cpu;        // where it last ran, plus 1
     // Up to here a line of 64 bytes: all that a poller looks at.
+    // The octets once they are in the kernel, or have been taken back.
+    std::atomic<uint64_t> settled_octets;
     std::atomic<uint32_t> fpdus;  // the number of the next, as far as they precede the octets
     // Its end of the connection is a reset, whatever has been read (SO_LINGER 0).
     std::atomic<uint32_t> is_resetting;
@@ -83,6 +85,7 @@ struct Lane {
     std::atomic<uint32_t> armed;
     // A futex: the writer sleeps until no more than so many bytes, plus 1, are left.
     std::atomic<uint32_t> room_wanted;
+    std::atomic<uint32_t> wants_order;  // the reader watches others too
   } bell;
   alignas(kLine) std::array<uint8_t, kLine> reserved;
   alignas(kLine) std::array<uint8_t, kSmallSize> small;
@@ -168,6 +171,8 @@ class LaneWriter {
   Publication publish(size_t n, uint32_t cpu) {
     if (lane_.writer.cpu.load(std::memory_order_relaxed) != cpu)
       lane_.writer.cpu.store(cpu, std::memory_order_relaxed);
+    if (lane_.bell.wants_order.load(std::memory_order_relaxed) != 0)
+      lane_.writer.published_at.store(base::ticks(), std::memory_order_relaxed);
     Publication p = shm::publish(lane_.writer.tail, lane_.bell.armed, s_.tail, s_.tail + n);
     if (p == Publication::kClosed || p == Publication::kCorrupt) return p;
     s_.tail += n;

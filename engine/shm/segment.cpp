@@ -15,7 +15,7 @@ namespace {
 static_assert(kPage == kLanePage);
 constexpr size_t kSegmentSize = kLanesSize + 2 * kRingsSize;
 // Another layout gets another number.
-constexpr uint64_t kLayout = 0x0005'6d656d'70646464 ^ kSegmentSize;
+constexpr uint64_t kLayout = 0x0006'6d656d'70646464 ^ kSegmentSize;
 // SegmentHead::joining; 0 as long as it is open.
 constexpr uint32_t kJoined = 1, kWithdrawn = 2;
 // SegmentHead::phase. Above them a count.

@@ -49,6 +49,7 @@ class UserStream final : public Stream {
   int outliving() const override { return engine::outliving(c_); }
   void await_calls(Time give_up) override { engine::await_calls(c_, give_up); }
   Glance glance() const override { return engine::glance(c_); }
+  void want_order() override { engine::want_order(c_); }
   bool has_memory_room() const override { return engine::has_memory_room(c_); }
   void let_bells_lie(uint32_t thread) override {
     c_.lazy_thread.store(thread, std::memory_order_relaxed);
