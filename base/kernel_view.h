@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include "base/kernel_call.h"
 
@@ -31,6 +32,13 @@ inline int fchmod(int fd, mode_t mode) {
 }
 inline ssize_t fgetxattr(int fd, const char* name, void* value, size_t size) {
   return kernel_call(SYS_fgetxattr, fd, name, value, size);
+}
+
+// May the effective user execute it?
+inline bool is_executable(int directory, const char* path) {
+  const int flags = AT_EACCESS | (*path == '\0' ? AT_EMPTY_PATH : 0);
+  if (kernel_call(SYS_faccessat2, directory, path, X_OK, flags) == 0) return true;
+  return errno == ENOSYS && kernel_call(SYS_faccessat, directory, path, X_OK) == 0;
 }
 
 inline uid_t geteuid() {

@@ -372,9 +372,10 @@ void forget_client(int fd) {
 }
 
 // Who has accepted the connection and finds this need not ask who connected to it: said where the
-// listener's user, who is this one, looks. Where the client's word is used up already this is taken
+// listener's user, who is this one, looks. A socket may connect again and keeps its cookie, so it
+// says from which address as well. Where the client's word is used up already this is taken
 // back; who uses it up later takes this back afterwards.
-static void tell_other_end(const Inquiry& inquiry, uint64_t cookie) {
+static void tell_other_end(const Inquiry& inquiry, const Address& from, uint64_t cookie) {
   const SocketKey& key = inquiry.key;
   if (inquiry.registry.file == nullptr || inquiry.registry.owner != inquiry.owner) return;
   RegistryTable registry(*inquiry.registry.file);
@@ -383,6 +384,7 @@ static void tell_other_end(const Inquiry& inquiry, uint64_t cookie) {
   entry.kind = Kind::kConnection;
   entry.made_at = boot_seconds();
   std::memcpy(entry.local.bytes.data(), &key.cookie, sizeof key.cookie);
+  entry.remote = from;
   if (!registry.publish(entry, kNeverGone, nullptr)) return;
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!registry.find(key)) registry.withdraw(entry.key);
@@ -407,7 +409,7 @@ Confirmation confirm_client(int fd, const Inquiry& inquiry, bool is_required) {
     if (peer->has_inode && is_used_up()) return Confirmation::kConfirmed;
     if (is_in_good_hands(diag, *peer, *remote, inquiry)) {
       registry->set_addresses(key, *local, *remote);
-      tell_other_end(inquiry, peer->cookie);
+      tell_other_end(inquiry, *local, peer->cookie);
       return Confirmation::kConfirmed;
     }
   } else if (!can_ask || peer.error() != Errno{ENOENT}) {
@@ -558,14 +560,15 @@ Client say(const Entry& entry) {
 
 // A client of this user's has said it already. Nobody else's word is looked for.
 std::optional<Client> heard_from_client(Inquiry& inquiry) {
+  const auto peer = inquiry.ends ? address_of(inquiry.ends->peer) : std::nullopt;
   if (!is_valid(inquiry.key)) return std::nullopt;
-  inquiry.registry = current_registry(geteuid());
+  inquiry.registry = current_registry(base::kernel::geteuid());
   if (inquiry.registry.file == nullptr) return std::nullopt;
   RegistryTable registry(*inquiry.registry.file);
   const SocketKey here = of_other_end(inquiry.key.netns, inquiry.key.cookie);
   const auto word = registry.find(here);
   if (!word) return std::nullopt;
-  const auto client = registry.find(repeated_in(*word));
+  const auto client = word->remote == peer ? registry.find(repeated_in(*word)) : std::nullopt;
   const bool is_decided = client && client->kind == Kind::kConnection && !client->is_doubtful;
   const bool is_mine = is_decided && registry.withdraw(client->key);
   registry.withdraw(here);

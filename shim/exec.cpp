@@ -164,7 +164,8 @@ bool may_carry(const Execution& e) {
   const char* why_not = why_not_shared(e);
   const char* why = e.why != nullptr ? e.why : why_not;
   if (why == nullptr) return true;
-  if (e.why != nullptr) visit_inherited_streams(e, note_given_to_stranger);
+  if (e.why != nullptr && may_be_executed(e.target))
+    visit_inherited_streams(e, note_given_to_stranger);
   if (!leave_ddp_mode_each([&](auto visit) { visit_inherited_streams(e, visit); }, why,
                            !is_vfork_child()))
     log_exec(e.target.path, why);

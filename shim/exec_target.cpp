@@ -92,7 +92,7 @@ bool find_in_path(const char* name, Path& found) {
     if (!folder.empty()) *at++ = '/';
     at[file.copy(at, file.size())] = '\0';
     struct stat st;
-    if (faccessat(AT_FDCWD, found.data(), X_OK, AT_EACCESS) == 0 &&
+    if (base::kernel::is_executable(AT_FDCWD, found.data()) &&
         base::kernel::stat(found.data(), st) == 0 && S_ISREG(st.st_mode))
       return true;
   }
@@ -100,6 +100,14 @@ bool find_in_path(const char* name, Path& found) {
 }
 
 }  // namespace
+
+bool may_be_executed(const ExecTarget& target) {
+  if (target.path == nullptr) return false;
+  Path path;
+  if (target.is_searched && strchr(target.path, '/') == nullptr)
+    return find_in_path(target.path, path);
+  return base::kernel::is_executable(target.directory, target.path);
+}
 
 const char* why_not_preloaded(const ExecTarget& target) {
   if (target.path == nullptr) return nullptr;

@@ -9,10 +9,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
 #include "base/kernel_call.h"
+#include "base/random.h"
 #include "shim/kept_diag_socket.h"
 
 namespace ddpsock::shim {
@@ -119,6 +122,20 @@ Result<std::span<const uint8_t>> receive(int fd, std::span<uint8_t> into) {
   return std::span<const uint8_t>(into.data(), static_cast<size_t>(n));
 }
 
+// Others may send to a netlink socket: what is no answer to the question is none.
+constexpr int kMostStrays = 8;
+constinit std::atomic<uint32_t> questions{0};
+
+uint32_t next_question() {
+  if (questions.load(std::memory_order_relaxed) == 0) {
+    std::array<uint8_t, sizeof(uint32_t)> random{};
+    uint32_t first = 0, none = 0;
+    if (base::fill_random(random)) std::memcpy(&first, random.data(), sizeof first);
+    questions.compare_exchange_strong(none, first | 1, std::memory_order_relaxed);
+  }
+  return questions.fetch_add(2, std::memory_order_relaxed);
+}
+
 }  // namespace
 
 struct InetDiag::Query {
@@ -176,23 +193,26 @@ InetDiag::~InetDiag() {
     keep_diag_socket(fd_, is_all_read_ && netns_ == wanted_netns_ ? netns_ : 0);
 }
 
-Status<> InetDiag::ask(const Query& query) {
+Status<> InetDiag::ask(Query& query) {
   if (fd_ < 0) return fail_errno(-fd_);
+  query.header.nlmsg_seq = question_ = next_question();
   const long n = base::kernel_call(SYS_sendto, fd_, &query, sizeof query, 0, nullptr, 0);
   if (n != static_cast<long>(sizeof query)) return fail_errno(n < 0 ? errno : EBADMSG);
   is_all_read_ = false;
   return {};
 }
 
-Result<KernelSocket> InetDiag::ask_one(const Query& query) {
+Result<KernelSocket> InetDiag::ask_one(Query query) {
   if (const auto asked = ask(query); !asked) return std::unexpected(asked.error());
   uint8_t buffer[2048];
-  const auto answer = receive(fd_, buffer);
-  if (!answer) return std::unexpected(answer.error());
-  is_all_read_ = true;
-  nlmsghdr header;
+  nlmsghdr header{};
   std::span<const uint8_t> body;
-  if (!Messages(*answer).next(header, body)) return fail_errno(EBADMSG);
+  for (int strays = 0; header.nlmsg_seq != question_; ++strays) {
+    const auto answer = receive(fd_, buffer);
+    if (!answer) return std::unexpected(answer.error());
+    if (!Messages(*answer).next(header, body) || strays == kMostStrays) return fail_errno(EBADMSG);
+  }
+  is_all_read_ = true;
   if (header.nlmsg_type == NLMSG_ERROR) return fail_errno(error_in(body));
   if (header.nlmsg_type != SOCK_DIAG_BY_FAMILY || body.size() < sizeof(inet_diag_msg))
     return fail_errno(EBADMSG);
@@ -235,6 +255,7 @@ Status<> InetDiag::visit_family(uint8_t family, uint16_t port, Visit visit, void
     nlmsghdr header;
     std::span<const uint8_t> body;
     for (Messages messages(*answer); messages.next(header, body);) {
+      if (header.nlmsg_seq != question_) continue;
       if (header.nlmsg_type == NLMSG_DONE) {
         is_all_read_ = true;
         return {};

@@ -67,11 +67,12 @@ class InetDiag {
 
  private:
   struct Query;
-  Status<> ask(const Query& query);
-  Result<KernelSocket> ask_one(const Query& query);
+  Status<> ask(Query& query);
+  Result<KernelSocket> ask_one(Query query);
   Status<> visit_family(uint8_t family, uint16_t port, Visit visit, void* context);
 
   int fd_ = -1;
+  uint32_t question_ = 0;
   uint64_t wanted_netns_, netns_ = 0;
   bool is_kept_ = false;
   bool is_all_read_ = true;  // no answer is left in it for whoever asks next

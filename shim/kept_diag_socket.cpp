@@ -9,6 +9,7 @@
 
 #include "base/fd.h"
 #include "base/kernel_call.h"
+#include "base/kernel_view.h"
 #include "base/process.h"
 
 namespace ddpsock::shim {
@@ -36,21 +37,14 @@ struct Kept {
 };
 constinit Kept kept{};
 
-bool look_at(int fd, struct stat& st) {
-  return base::kernel_call(SYS_fstat, fd, &st) == 0;
-}
-
 bool is_still_there(struct stat& st) {
-  return look_at(kept.fd, st) && st.st_dev == kept.device && st.st_ino == kept.inode;
+  return base::kernel::fstat(kept.fd, st) == 0 && st.st_dev == kept.device &&
+         st.st_ino == kept.inode;
 }
 
 bool are_files_few() {
   rlimit files;
   return getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur < kEnoughFiles;
-}
-
-void close_it(int fd) {
-  base::kernel_call(SYS_close, fd);
 }
 
 }  // namespace
@@ -65,7 +59,7 @@ int take_diag_socket(uint64_t netns) {
   struct stat st;
   const bool is_there = is_still_there(st);
   if (is_there && !is_inherited && kept.netns == netns && kept.owner == st.st_uid) return kept.fd;
-  if (is_there) close_it(kept.fd);
+  if (is_there) base::close_own(kept.fd);
   state.store(mine(kNone), std::memory_order_release);
   return -1;
 }
@@ -75,7 +69,15 @@ void return_diag_socket() {
 }
 
 void drop_diag_socket(int fd) {
-  close_it(fd);
+  base::close_own(fd);
+  state.store(mine(kNone), std::memory_order_release);
+}
+
+void close_diag_socket() {
+  uint64_t seen = mine(kThere);
+  if (!state.compare_exchange_strong(seen, mine(kTaken), std::memory_order_acquire)) return;
+  struct stat st;
+  if (is_still_there(st)) base::close_own(kept.fd);
   state.store(mine(kNone), std::memory_order_release);
 }
 
@@ -88,12 +90,12 @@ void keep_diag_socket(int fd, uint64_t netns) {
   struct stat st;
   uint64_t seen = state.load(std::memory_order_relaxed);
   if (netns == 0 || !base::process_init() || !is_free(seen) || are_files_few() ||
-      !look_at(fd, st) ||
+      !may_keep_diag_socket.load(std::memory_order_relaxed) || base::kernel::fstat(fd, st) != 0 ||
       !state.compare_exchange_strong(seen, mine(kTaken), std::memory_order_acquire))
-    return close_it(fd);
+    return base::close_own(fd);
   const auto high =
       static_cast<int>(base::kernel_call(SYS_fcntl, fd, F_DUPFD_CLOEXEC, base::high_number()));
-  close_it(fd);
+  base::close_own(fd);
   kept = {high, netns, st.st_dev, st.st_ino, st.st_uid};
   state.store(mine(high >= 0 ? kThere : kNone), std::memory_order_release);
 }

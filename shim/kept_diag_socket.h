@@ -7,6 +7,7 @@
 #ifndef DDPSOCK_SHIM_KEPT_DIAG_SOCKET_H_
 #define DDPSOCK_SHIM_KEPT_DIAG_SOCKET_H_
 
+#include <atomic>
 #include <cstdint>
 
 namespace ddpsock::shim {
@@ -19,6 +20,13 @@ int take_diag_socket(uint64_t netns);
 void return_diag_socket();
 // The same for one that is of no use any more; it is closed.
 void drop_diag_socket(int fd);
+
+// Not once a thread has descriptors of its own: its numbers are not those of the others, and each
+// would find the other's gone.
+inline constinit std::atomic<bool> may_keep_diag_socket{true};
+
+// Nobody may ask any more, as far as it is not being asked.
+void close_diag_socket();
 
 // Keeps a new one, or closes it: another is kept, or descriptors are few.
 void keep_diag_socket(int fd, uint64_t netns);

@@ -18,6 +18,7 @@
 #include "base/kernel_call.h"
 #include "shim/confinement.h"
 #include "shim/discovery.h"
+#include "shim/kept_diag_socket.h"
 #include "shim/rings.h"
 #include "shim/rules.h"
 
@@ -333,6 +334,10 @@ void note_returned_listener(int fd, Escape how) {
 
 void note_handed_out(int fd) {
   count_out_listeners_of(fd);
+}
+
+void close_what_asks() {
+  close_diag_socket();
 }
 
 void forget_listener(int fd) {

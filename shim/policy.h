@@ -121,6 +121,9 @@ void note_returned_listener(int fd, Escape how);
 // next, whose clients count on it no more than on one that has escaped.
 void note_handed_out(int fd);
 
+// A filter of system calls comes: what is kept to ask the kernel with is closed.
+void close_what_asks();
+
 // After accept(2) gave `fd`, on a listener with `wish`. Never kProved unless the client published
 // it, and then always: the client has been promised. Plain and required: it must be given up.
 Verdict after_accept(int listener, int fd, Wish wish);

@@ -241,7 +241,7 @@ bool has_lost_folder(Path path) {
   if (!mappings.front().is_taken.load(std::memory_order_acquire)) return false;
   path[registry_folder().size()] = '\0';
   struct stat st;
-  return lstat(path.data(), &st) != 0;
+  return base::kernel::lstat(path.data(), st) != 0;
 }
 
 RegistryFile* find_current_mapping(const Path& path, uid_t owner) {

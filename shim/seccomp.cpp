@@ -213,6 +213,7 @@ void before_seccomp(unsigned long mode, const void* program) {
   give_way_to_filter();
   const base::KeepErrno keep;
   give_up_listeners();
+  close_what_asks();
   if (is_left) engine::user_stream_engine().fall_silent();
 }
 

@@ -80,6 +80,7 @@ int connect_again(SocketUse& use, int fd, const sockaddr* to, socklen_t length) 
   const int result = real.connect(fd, to, length);
   if (is_disconnect && result == 0 && use.phase() != Phase::kListening) {
     give_back_low_water(*use, fd);
+    use->inquiry = {};
     use->phase.store(Phase::kIdle, std::memory_order_release);
     is_former_stream_gone(use, fd);
     return result;

@@ -20,6 +20,7 @@
 #include "engine/user/memory_rx.h"
 #include "engine/user/octets.h"
 #include "engine/user/reading_habit.h"
+#include "engine/user/rx.h"
 #include "engine/user/sleep.h"
 #include "engine/user/turning.h"
 
@@ -305,7 +306,8 @@ Io MemoryReceiver::finish() {
     if (error_ != 0 && error_ != EAGAIN && error_ != EINTR && error_ != EBADF) rx_.error = error_;
     return Io::ok(static_cast<ssize_t>(got_));
   }
-  return error_ != 0 ? Io::fail(error_) : Io::ok(0);
+  if (error_ != 0) return Io::fail(error_);
+  return is_over_ && !has_left_ ? end_of_stream(c_) : Io::ok(0);
 }
 
 }  // namespace ddpsock::engine

@@ -335,7 +335,7 @@ Io send_in_memory(Connection& c, int fd, std::span<const iovec> from, int flags)
     return Io::ok(static_cast<ssize_t>(sent) + io.count);
   }
   if (may_send_in_vain(c, io.error, 0)) return Io::ok(static_cast<ssize_t>(sent) + left);
-  return sent > 0 ? done : io;
+  return sent_or_error(c, sent, io.error);
 }
 
 // As far as can be seen while another call is at work there.
@@ -386,7 +386,7 @@ static Io send_on_wire(Connection& c, int fd, IoCursor& rest, int flags) {
     IoCursor ahead = rest;
     const size_t used = ahead.slice(slices, size);
     const Io io = Sender(c, fd, {slices.data(), used}, flags).run();
-    if (!io.is_ok()) return sent > 0 ? Io::ok(static_cast<ssize_t>(sent)) : io;
+    if (!io.is_ok()) return sent_or_error(c, sent, io.error);
     sent += static_cast<size_t>(io.count);
     rest.skip(static_cast<size_t>(io.count));
     if (static_cast<size_t>(io.count) < size) break;

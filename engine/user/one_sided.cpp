@@ -306,7 +306,7 @@ static Io send_piece(Connection& c, int number, IoCursor& left, int flags, bool 
   Descriptor fd(c, number);
   Hold hold(c, c.tx.lease);
   if (const int e = hold.take(fd, Hold::kSend, flags); e != 0) return Io::fail(e);
-  if (c.tx.error != 0) return Io::fail(c.tx.error.exchange(0));
+  if (const int e = take_send_error(c); e != 0) return Io::fail(e);
   if (c.is_state(StreamState::kFailed)) return broken_pipe(fd, flags);
   if (!c.tx.is_started) {
     if (const int e = start_sending(c, fd, flags); e != 0) return Io::fail(e);

@@ -74,7 +74,7 @@ Io Receiver::run() {
     if (n > 0) continue;
     if (n < 0 && error_ == 0) error_ = errno;
     // The rest of an FPDU never comes, and is no second reason.
-    if (error_ == ECONNRESET) beg_ = end_;
+    if (error_ == ECONNRESET || error_ == ETIMEDOUT) beg_ = end_;
     if (n == 0) on_end();
     break;
   }
@@ -248,7 +248,8 @@ Io Receiver::finish() {
     if (error_ != 0 && error_ != EAGAIN && error_ != EINTR && error_ != EBADF) rx_.error = error_;
     return Io::ok(static_cast<ssize_t>(got_));
   }
-  return error_ != 0 ? Io::fail(error_) : end_of_stream(c_);
+  if (error_ != 0) return Io::fail(error_);
+  return is_at_border() ? Io::ok(0) : end_of_stream(c_);
 }
 
 }  // namespace ddpsock::engine

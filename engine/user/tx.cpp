@@ -56,6 +56,10 @@ void keep_send_error(Connection& c, int error) {
   if (error == ECONNRESET || error == ETIMEDOUT) c.tx.error = error;
 }
 
+int take_send_error(Connection& c) {
+  return c.tx.error == 0 ? 0 : c.tx.error.exchange(0);
+}
+
 Io sent_or_error(Connection& c, size_t sent, int error) {
   if (sent == 0 && error != 0) return Io::fail(error);
   keep_send_error(c, error);
@@ -148,8 +152,8 @@ Io send_now(Connection& c, int fd, std::span<const iovec> from, int flags) {
     return send_one_sided(c, fd, from, flags);
   Hold hold(c, c.tx.lease);
   if (const int e = hold.take(fd, Hold::kSend, flags); e != 0) return Io::fail(e);
-  if (c.tx.error != 0) [[unlikely]]
-    return Io::fail(c.tx.error.exchange(0));
+  if (const int e = take_send_error(c); e != 0) [[unlikely]]
+    return Io::fail(e);
   if (const int e = take_reset_heard_by_reader(c); e != 0) [[unlikely]]
     return Io::fail(e);
   if (c.is_turned()) [[unlikely]]
@@ -182,6 +186,7 @@ static Io send_started(Connection& c, int fd, std::span<const iovec> from, int f
   if (c.tx.tail_block != Arena::kNoBlock) {
     if (const int e = flush_tail(c, fd, (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd)); e != 0)
       return Io::fail(e);
+    if (const int e = take_send_error(c); e != 0) return Io::fail(e);
   }
   const Way way = c.r.memory.sending.load(std::memory_order_relaxed);
   if (way == Way::kMemory) {

@@ -23,6 +23,8 @@ Io send_now(Connection& c, int fd, std::span<const iovec> from, int flags);
 Io sent_or_error(Connection& c, size_t sent, int error);
 // What the kernel says once, for the next call to tell.
 void keep_send_error(Connection& c, int error);
+// That, told now; 0: nothing. A reader at its end may tell it first.
+int take_send_error(Connection& c);
 // Hands over the rest of an FPDU that the kernel cut: nothing may be sent before it. EAGAIN: not
 // all; with `may_wait` it has waited at most 2 s.
 int flush_tail(Connection& c, int fd, bool may_wait);

@@ -294,6 +294,22 @@ TEST_F(Connect, DisconnectAndConnectElsewhere) {
   expect_alive(client.get(), server.get());
 }
 
+// Whom the server accepts first is gone, and must not stand for who came later by the same socket.
+TEST_F(Connect, DisconnectBeforeItWasAccepted) {
+  const Fd first = dial(listener_.address);
+  const Fd client = dial(listener_.address);
+  sockaddr nothing{};
+  nothing.sa_family = AF_UNSPEC;
+  ASSERT_EQ(connect(client.get(), &nothing, sizeof nothing), 0);
+  expect_connect(client.get(), listener_.address, 0);
+  const Fd first_server = accept_one(listener_.fd.get());
+  const Fd gone(accept(listener_.fd.get(), nullptr, nullptr));
+  EXPECT_GE(gone.get(), 0);
+  const Fd server = accept_one(listener_.fd.get());
+  expect_alive(client.get(), server.get());
+  expect_alive(first.get(), first_server.get());
+}
+
 TEST_F(Connect, FromABoundSocket) {
   Fd client;
   const sockaddr_in mine = refusing_address(client);
