@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <string_view>
 
+#include "base/fd.h"
 #include "base/kernel_call.h"
 #include "shim/our_calls.h"
 
@@ -64,7 +65,7 @@ bool is_under_filter() {
   if (fd < 0) return false;
   std::array<char, 4096> text;
   const long n = kernel_call(SYS_read, fd, text.data(), text.size());
-  kernel_call(SYS_close, fd);
+  base::close_own(fd);
   const std::string_view status(text.data(), n > 0 ? static_cast<size_t>(n) : 0);
   return status.find(kLine) != status.npos && status.find(kNone) == status.npos;
 }

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "base/fd.h"
 #include "base/keep_errno.h"
 #include "base/kernel_call.h"
 #include "base/unfinished.h"
@@ -34,17 +35,12 @@ class Mappings {
   Mappings()
       : fd_(static_cast<int>(
             base::kernel_call(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC))) {}
-  ~Mappings() {
-    if (fd_ >= 0) base::kernel_call(SYS_close, fd_);
-  }
-  Mappings(const Mappings&) = delete;
-  Mappings& operator=(const Mappings&) = delete;
 
   // Do both lie in one? Where that cannot be read (no descriptor is free, or there is no /proc):
   // a stack is seldom larger than this.
   bool have_in_one(uintptr_t a, uintptr_t b) {
     constexpr uintptr_t kUsualStack = 8 << 20;
-    if (fd_ < 0) return b - a < kUsualStack;
+    if (!fd_.is_valid()) return b - a < kUsualStack;
     uintptr_t begin, end;
     while (next(begin, end)) {
       if (a >= begin && a < end) return b >= begin && b < end;
@@ -55,7 +51,8 @@ class Mappings {
  private:
   int get() {
     if (at_ == size_) {
-      const ssize_t n = fd_ >= 0 ? base::kernel_call(SYS_read, fd_, bytes_, sizeof bytes_) : 0;
+      const ssize_t n =
+          fd_.is_valid() ? base::kernel_call(SYS_read, fd_.get(), bytes_, sizeof bytes_) : 0;
       if (n <= 0) return -1;
       at_ = 0;
       size_ = static_cast<size_t>(n);
@@ -82,7 +79,7 @@ class Mappings {
     return true;
   }
 
-  int fd_;
+  base::UniqueFd fd_;
   size_t at_ = 0, size_ = 0;
   char bytes_[1024];
 };

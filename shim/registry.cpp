@@ -18,6 +18,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/fd.h"
 #include "base/kernel_call.h"
 #include "base/kernel_view.h"
 
@@ -72,23 +73,6 @@ bool name_file(uid_t owner, Path& path) {
   *end = '\0';
   return true;
 }
-
-// open() and close() may be intercepted names.
-class RawFd {
- public:
-  RawFd(const Path& path, int flags)
-      : fd_(static_cast<int>(base::kernel_call(SYS_openat, AT_FDCWD, path.data(), flags, kMode))) {}
-  ~RawFd() {
-    if (fd_ >= 0) base::kernel_call(SYS_close, fd_);
-  }
-  RawFd(const RawFd&) = delete;
-  RawFd& operator=(const RawFd&) = delete;
-  int get() const { return fd_; }
-  bool is_valid() const { return fd_ >= 0; }
-
- private:
-  int fd_;
-};
 
 bool is_trustworthy(const struct stat& st, uid_t owner) {
   return S_ISREG(st.st_mode) && st.st_uid == owner && (st.st_mode & (S_IWGRP | S_IWOTH)) == 0;
@@ -224,7 +208,7 @@ RegistryFile* open_mapping(const Path& path, uid_t owner) {
   if (fd < 0) return nullptr;
   struct stat st;
   RegistryFile* file = complete_file(fd, owner, st) ? map_own(fd) : nullptr;
-  base::kernel_call(SYS_close, fd);
+  base::close_own(fd);
   return file != nullptr ? keep_mapping(file, owner, st) : nullptr;
 }
 
@@ -278,7 +262,7 @@ bool say_superuser_vouches(uid_t owner) {
       pread(fd, known.data(), sizeof known, 0) == ssize_t{sizeof known} &&
       (known[0] == 0 || known[0] == kRegistryMagic) &&
       (known == head || pwrite(fd, head.data(), sizeof head, 0) == ssize_t{sizeof head});
-  base::kernel_call(SYS_close, fd);
+  base::close_own(fd);
   if (!is_said) return false;
   said_in.device.store(st.st_dev, std::memory_order_relaxed);
   said_in.inode.store(st.st_ino, std::memory_order_relaxed);
@@ -312,7 +296,8 @@ std::optional<Lookup> search(int fd, const SocketKey& key) {
 // As look_up(), of one file; and whether it says that the superuser vouches.
 Lookup look_up_in_file(const Path& path, uid_t owner, const SocketKey& key, bool& is_vouched) {
   constexpr Lookup kOutOfSight{Lookup::Outcome::kOutOfSight};
-  const RawFd fd(path, O_RDONLY | kOpenFlags);
+  const base::UniqueFd fd(static_cast<int>(
+      base::kernel_call(SYS_openat, AT_FDCWD, path.data(), O_RDONLY | kOpenFlags, kMode)));
   if (!fd.is_valid()) {
     const bool is_there_none = errno == ENOENT && !has_lost_folder(path);
     return is_there_none ? Lookup{Lookup::Outcome::kAbsent} : kOutOfSight;
@@ -327,9 +312,9 @@ Lookup look_up_in_file(const Path& path, uid_t owner, const SocketKey& key, bool
 }
 
 Lookup look_up_mapped_or_not(const Path& path, uid_t owner, const SocketKey& key,
-                             FoundRegistry* found, bool& is_vouched) {
+                             FoundRegistry* read, bool& is_vouched) {
   RegistryFile* file = find_current_mapping(path, owner);
-  if (found != nullptr) *found = {owner, file};
+  if (read != nullptr) *read = {owner, file};
   if (file == nullptr) return look_up_in_file(path, owner, key, is_vouched);
   is_vouched = file->superuser_vouches.load(std::memory_order_relaxed) != 0;
   const auto entry = RegistryTable(*file).find(key);
@@ -342,11 +327,11 @@ bool is_ambiguous(uid_t owner) {
 
 }  // namespace
 
-Lookup look_up(uid_t owner, const SocketKey& key, FoundRegistry* file) {
+Lookup look_up(uid_t owner, const SocketKey& key, FoundRegistry* read) {
   Path path;
   if (is_ambiguous(owner) || !name_file(owner, path)) return {Lookup::Outcome::kOutOfSight};
   bool is_vouched = false;
-  const Lookup found = look_up_mapped_or_not(path, owner, key, file, is_vouched);
+  const Lookup found = look_up_mapped_or_not(path, owner, key, read, is_vouched);
   const bool has_superuser_a_say =
       is_vouched && owner != 0 && found.outcome == Lookup::Outcome::kAbsent;
   return has_superuser_a_say ? look_up(0, key) : found;

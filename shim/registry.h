@@ -38,9 +38,9 @@ struct Lookup {
 // user itself looks up what it says.
 constexpr uid_t kOverflowUid = 65534;
 
-// Does the user `owner` vouch for the socket? Reads the file anew each time. `found`: what was
+// Does the user `owner` vouch for the socket? Reads the file anew each time. `read`: what was
 // read, for the rest of the verdict, if this process has it mapped.
-Lookup look_up(uid_t owner, const SocketKey& key, FoundRegistry* found = nullptr);
+Lookup look_up(uid_t owner, const SocketKey& key, FoundRegistry* read = nullptr);
 
 // Where this process may write of sockets of `owner`: that user's file, if it was mapped before
 // (perhaps under another identity, or by the parent of this process) or if this process is that

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/fd.h"
 #include "base/kernel_call.h"
 
 namespace ddpsock::shim {
@@ -23,7 +24,7 @@ struct Errand {
 
 int run(void* errand) {
   const auto& e = *static_cast<Errand*>(errand);
-  base::kernel_call(SYS_close, e.missing);
+  base::close_own(e.missing);
   e.ask(e.context);
   return 0;
 }

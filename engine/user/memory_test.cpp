@@ -165,8 +165,8 @@ TEST(MemoryStart, ABellStaysForBytesThatASleepersCallLeaves) {
   MemoryEnd a{tcp.client, Role::kInitiator}, b{tcp.server, Role::kResponder};
   ASSERT_EQ(a.send(pattern(1)).count, 1);
   ASSERT_EQ(b.recv(1), pattern(1));
-  std::thread reader([&] { EXPECT_EQ(b.recv(1), Buffer{pattern(3)[0]}); });
-  usleep(30'000);
+  Sleeper reader([&] { EXPECT_EQ(b.recv(1), Buffer{pattern(3)[0]}); });
+  reader.await_calm();
   ASSERT_EQ(a.send(pattern(3)).count, 3);
   reader.join();
   EXPECT_STREQ(b.s->status().engine, "shm");
@@ -742,8 +742,8 @@ TEST_F(MemoryLater, ABellStaysForBytesThatASleepersCallLeaves) {
   Both both;
   both.talk();
   both.talk();
-  std::thread reader([&] { EXPECT_EQ(both.a.recv(1), Buffer{pattern(3)[0]}); });
-  usleep(30'000);
+  Sleeper reader([&] { EXPECT_EQ(both.a.recv(1), Buffer{pattern(3)[0]}); });
+  reader.await_calm();
   for (int i = 0; i < 3; ++i) {
     ASSERT_EQ(both.a.send(pattern(10)).count, 10);
     ASSERT_EQ(both.b.recv(10), pattern(10));

@@ -668,40 +668,28 @@ TEST_F(RawHostileTest, EveryCallThatLooksDealsWithIt) {
   }
 }
 
-// Sleeps in the kernel, not runs.
-bool is_asleep(pid_t thread) {
-  std::ifstream stat("/proc/" + std::to_string(thread) + "/stat");
-  std::string line;
-  std::getline(stat, line);
-  const size_t name_end = line.rfind(')');
-  return name_end != std::string::npos && line.compare(name_end, 3, ") S") == 0;
-}
-
 // A thread in a recv call that waits.
 class SleepingReader {
  public:
   explicit SleepingReader(End& end)
-      : thread_([this, &end] {
-          id_ = gettid();
+      : sleeper_([this, &end] {
           // Room for a marker at one read.
           uint8_t bytes[100];
           io_ = end.recv(bytes, sizeof bytes);
         }) {}
   // Also lets a tick go by, in which a number is taken for the one it was.
   void await_sleep() const {
-    while (id_ == 0) sched_yield();
-    for (int calm = 0; calm < 3; usleep(1000)) calm = is_asleep(id_) ? calm + 1 : 0;
+    sleeper_.await_calm();
     for (const Time now = base::coarse_now(); base::coarse_now() == now;) usleep(500);
   }
   Io result() {
-    thread_.join();
+    sleeper_.join();
     return io_;
   }
 
  private:
-  std::atomic<pid_t> id_{0};
   Io io_{};
-  std::thread thread_;
+  Sleeper<std::function<void()>> sleeper_;
 };
 
 TEST_F(RawHostileTest, AMarkerForANumberThatIsGone) {

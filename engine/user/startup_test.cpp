@@ -43,35 +43,6 @@ Buffer reply() {
   return f;
 }
 
-// A thread in a call of which it is known that it sleeps in the kernel, or for a lease.
-template <typename F>
-class Sleeper {
- public:
-  explicit Sleeper(F f)
-      : thread_([this, f] {
-          tid_ = gettid();
-          f();
-          is_done_ = true;
-        }) {
-    while (tid_ == 0) sched_yield();
-    const std::string path = "/proc/self/task/" + std::to_string(tid_) + "/stat";
-    for (;;) {
-      std::ifstream in(path);
-      std::string line;
-      std::getline(in, line);
-      if (is_done_ || line.find(") S") != std::string::npos) return;
-      sched_yield();
-    }
-  }
-  ~Sleeper() { thread_.join(); }
-  bool is_done() const { return is_done_; }
-
- private:
-  std::atomic<int> tid_{0};
-  std::atomic<bool> is_done_{false};
-  std::thread thread_;
-};
-
 class Undecided : public testing::Test {
  protected:
   TcpPair tcp;
@@ -309,12 +280,12 @@ TEST(Initiator, IsToldOfAResetThatItsOwnSendHasMet) {
   TcpPair tcp;
   End a(tcp.client, Role::kInitiator, Peer::kProved);
   const Buffer much(32 << 20);
-  std::thread sender([&] {
+  Sleeper sender([&] {
     const Io io = a.send(much, MSG_NOSIGNAL);
     EXPECT_GT(io.count, 0);
     EXPECT_LT(io.count, static_cast<ssize_t>(much.size()));
   });
-  usleep(50'000);
+  sender.await_calm();
   tcp.close_server();
   sender.join();
   uint8_t byte;

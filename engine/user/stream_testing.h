@@ -8,12 +8,15 @@
 #include <gtest/gtest.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sched.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <fstream>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -140,6 +143,44 @@ inline size_t open_files() {
   for (int fd = 0; fd < 4096; ++fd) n += fcntl(fd, F_GETFD) >= 0 ? 1 : 0;
   return n;
 }
+
+// A thread, or the first of a process: sleeps in the kernel, not runs.
+inline bool is_asleep(pid_t thread) {
+  std::ifstream stat("/proc/" + std::to_string(thread) + "/stat");
+  std::string line;
+  std::getline(stat, line);
+  const size_t name_end = line.rfind(')');
+  return name_end != std::string::npos && line.compare(name_end, 3, ") S") == 0;
+}
+
+// A thread in a call of which it is known that it sleeps in the kernel, or for a lease.
+template <typename F>
+class Sleeper {
+ public:
+  explicit Sleeper(F f)
+      : thread_([this, f] {
+          tid_ = gettid();
+          f();
+          is_done_ = true;
+        }) {
+    while (tid_ == 0) sched_yield();
+    while (!is_done_ && !is_asleep(tid_)) sched_yield();
+  }
+  ~Sleeper() { join(); }
+  void join() {
+    if (thread_.joinable()) thread_.join();
+  }
+  // Until it sleeps and has not run for a while.
+  void await_calm() const {
+    for (int calm = 0; calm < 3 && !is_done_; usleep(1000)) calm = is_asleep(tid_) ? calm + 1 : 0;
+  }
+  bool is_done() const { return is_done_; }
+
+ private:
+  std::atomic<int> tid_{0};
+  std::atomic<bool> is_done_{false};
+  std::thread thread_;
+};
 
 }  // namespace ddpsock::engine
 
