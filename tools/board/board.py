@@ -18,6 +18,7 @@ import time
 
 import columns
 import differences
+import events
 import packages
 import report
 import results
@@ -64,7 +65,9 @@ def list_all(args):
 def revision():
     def git(*words):
         return subprocess.run(["git", "-C", str(ROOT), "-c", "safe.directory=*", *words], capture_output=True, text=True).stdout.strip()
-    return (git("rev-parse", "--short=10", "HEAD") or "unknown") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    # The page is what a run makes: it is in no library.
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", f":(exclude){PAGE.relative_to(ROOT)}")
+    return (git("rev-parse", "--short=10", "HEAD") or "unknown") + ("+" if changed else "")
 
 
 class Board:
@@ -137,7 +140,7 @@ class Board:
                 for gone in set(kept.pieces) - set(suite.pieces):
                     del kept.pieces[gone]
                 for piece in pieces:
-                    if self.args.fresh or not kept.is_done(piece, key):
+                    if self.args.fresh or not kept.is_done(piece, key) or column is columns.NATIVE and piece in kept.not_started():
                         todo.append((runner.Job(suite, piece, column, sources, over), key))
         return todo
 
@@ -189,7 +192,7 @@ class Board:
             native = self.found[suite.name]["native"]
             for column in list(columns.COLUMNS.values())[1:]:
                 here = self.found[suite.name][column.name]
-                pieces = set(native.pieces) & set(here.pieces)
+                pieces = set(native.pieces) & set(here.pieces) - native.not_started()
                 if not of_all:
                     pieces &= set(self.wanted_pieces(suite))
                 found += differences.compare(suite.name, column.name, native.tests(pieces), here.tests(pieces))
@@ -199,9 +202,19 @@ class Board:
         suite, column, test = key
         if suite not in self.found or column not in self.found[suite]:
             return not self.args.short
-        # A test that is gone was not run either; only a run of all pieces can tell.
-        here, asked = self.found[suite][column], self.wanted_pieces(self.args.suites[suite])
-        return test in here.tests(asked) or set(here.pieces) == set(asked) == set(self.args.suites[suite].pieces)
+        # A test that is gone was not run either; only a run of all pieces can tell, of which each has started natively.
+        here, asked = self.found[suite][column], set(self.wanted_pieces(self.args.suites[suite]))
+        started = asked - self.found[suite]["native"].not_started()
+        return test in here.tests(started) or set(here.pieces) == started == set(self.args.suites[suite].pieces)
+
+    def not_run(self):
+        """What is the matter with suites of which there is nothing, or pieces that natively did not come to their tests."""
+        for name, by_column in self.found.items():
+            yield from (f"{name}: {kept.problem}" for kept in by_column.values() if kept.problem)
+            native = by_column["native"]
+            for piece in native.not_started() & set(self.wanted_pieces(self.args.suites[name])):
+                yield f"{name}: {piece} does not start natively: " + "; ".join(
+                    f"{test}: {verdict} {detail}" for test, (verdict, detail) in native.tests({piece}).items() if verdict != events.PASS)
 
     def judge(self):
         """Prints what is wrong; returns whether anything is."""
@@ -211,9 +224,7 @@ class Board:
             print(f"\nDIFFERS {each.suite}, {each.column}: {each.test}: natively {each.natively}, here {each.here}\n{each.detail}")
         for suite, column, test in gone:
             print(f"\nNO LONGER DIFFERS {suite}, {column}: {test}: take it out of {differences.LIST.name}")
-        problems = sorted({f"{name}: {kept.problem}" for name, by_column in self.found.items()
-                           for kept in by_column.values() if kept.problem})
-        for problem in problems:
+        for problem in sorted(set(self.not_run())):
             print(f"\nNOT RUN {problem}")
         passed = sum(1 for by_column in self.found.values() for kept in by_column.values() for verdict, _ in kept.tests().values()
                      if verdict == "pass")

@@ -256,7 +256,7 @@ class Boards(unittest.TestCase):
             if name in found:
                 kept.keep("piece", "key", 1, found[name])
             judged.found["s"][name] = kept
-        for name in ("differences", "was_run", "wanted_pieces"):
+        for name in ("differences", "was_run", "not_run", "wanted_pieces"):
             setattr(judged, name, types.MethodType(getattr(board.Board, name), judged))
         return judged
 
@@ -306,6 +306,22 @@ class Boards(unittest.TestCase):
         is_wrong, said, _ = self.judge({"native": {"a": ("pass", "")}, "shm": {"a": ("pass", "")}}, {("s", "shm", "a"): differences.Reason("The cause.")})
         self.assertTrue(is_wrong)
         self.assertIn("NO LONGER DIFFERS s, shm: a", said)
+
+    def test_suite_that_does_not_start_natively_is_not_run(self):
+        for end in ({"piece: (end)": ("pass", "")}, {"piece: (end)": ("fail", "status 1")}, {}):
+            stuck = {"piece: starts": ("fail", "the words")} | end
+            reasons = {("s", "shm", test): differences.Reason("The cause.") for test in ("piece: a", "piece: (end)")}
+            is_wrong, said, page = self.judge({"native": stuck, "shm": stuck, "user": {"piece: starts": ("pass", "")}}, reasons)
+            self.assertIn("NOT RUN s: piece does not start natively: piece: starts: fail the words", said)
+            self.assertNotIn("DIFFERS", said)
+            self.assertFalse(is_wrong)
+            self.assertIn("| 0, 1 pieces not run |", page)
+
+    def test_piece_that_skips_itself_natively_is_run(self):
+        is_wrong, said, _ = self.judge({"native": {"a": ("skip", "")}, "shm": {"a": ("skip", "")}}, {("s", "shm", "a"): differences.Reason("The cause.")})
+        self.assertTrue(is_wrong)
+        self.assertIn("NO LONGER DIFFERS s, shm: a", said)
+        self.assertNotIn("NOT RUN", said)
 
     def test_suite_that_could_not_be_installed_is_said(self):
         _, said, page = self.judge({}, {}, problem="could not be installed: no such package")

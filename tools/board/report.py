@@ -59,10 +59,14 @@ class Board:
         self.old = read_page(page)
 
     def missing(self, suite):
-        """The columns in which not all of it was run."""
+        """The columns in which not all of it was run. What does not start natively was run in none."""
         here = self.found[suite.name]
         return [name for name, column in self.columns.items() if not suite.dash(column) and not here[name].problem
-                and set(here[name].pieces) != set(suite.pieces)]
+                and self.pieces(suite, name) != set(suite.pieces)]
+
+    def pieces(self, suite, column):
+        here = self.found[suite.name]
+        return set(here[column].pieces) - here["native"].not_started()
 
     def old_lines(self, section, suite):
         """What stays as it was, or None where the suite is drawn."""
@@ -80,9 +84,10 @@ class Board:
             return results.problem.partition(":")[0]
         if not results.pieces:
             return NOT_RUN
-        tests = results.tests()
+        pieces = self.pieces(suite, column.name)
+        tests = results.tests(pieces)
         differ = sum(1 for each in self.differences if (each.suite, each.column) == (suite.name, column.name))
-        missing = len(set(suite.pieces) - set(results.pieces))
+        missing = len(set(suite.pieces) - pieces)
         return f"{count(tests, events.PASS)}" + (f" / {differ} differ" if differ else "") + (f", {missing} pieces {NOT_RUN}" if missing else "")
 
     def table(self):

@@ -8,6 +8,9 @@ import json
 import os
 import pathlib
 
+import events
+import room
+
 
 def digest(*parts):
     whole = hashlib.sha256()
@@ -37,6 +40,11 @@ class Results:
         """test -> (verdict, detail)."""
         return {test: tuple(outcome) for piece, kept in self.pieces.items() if pieces is None or piece in pieces
                 for test, outcome in kept["tests"].items()}
+
+    def not_started(self):
+        """The pieces that did not come to their tests: all that they said, but for their end, is that something went wrong."""
+        return {piece for piece, kept in self.pieces.items() if not any(
+            verdict in (events.PASS, events.SKIP, events.FLAKY) for test, (verdict, _) in kept["tests"].items() if not test.endswith(room.END))}
 
     def keep(self, piece, key, seconds, tests):
         self.pieces[piece] = {"key": key, "seconds": seconds, "tests": {test: list(outcome) for test, outcome in tests.items()}}
