@@ -85,7 +85,11 @@ bool is_ddp_mode_required() {
 }
 
 bool is_in_ddp_mode() {
-  return is_ddp_mode_required() || column() == Column::kOtherUser;
+  return is_ddp_mode_required() || column() == Column::kPrefer || column() == Column::kOtherUser;
+}
+
+bool is_in_memory() {
+  return column() == Column::kShm || column() == Column::kPrefer;
 }
 
 Column column() {
@@ -95,6 +99,7 @@ Column column() {
   if (text == "off") return Column::kOff;
   if (text == "ddp") return Column::kDdp;
   if (text == "shm") return Column::kShm;
+  if (text == "prefer") return Column::kPrefer;
   if (text == "one_sided") return Column::kOneSided;
   if (text == "raw_server") return Column::kRawServer;
   if (text == "raw_client") return Column::kRawClient;
