@@ -285,6 +285,23 @@ void Conductor::stop_process(int who, bool is_stop) {
   world->say("status %#x", static_cast<unsigned>(status));
 }
 
+bool Conductor::rouse(int thread) {
+  Actor& actor = actor_at(thread);
+  for (int tries = 0; tries < 3 && actor.done != actor.ordered; ++tries) {
+    base::kernel_call(SYS_tgkill, getpid(), actor.thread.load(), SIGUSR2);
+    wait_for_change(actor.done, actor.done, 2000);
+  }
+  return actor.done == actor.ordered;
+}
+
+// Linux holds a pipe while a splice into it sleeps: its close would sleep too, and for good.
+void Conductor::rouse_splicers() {
+  for (int i = 0; i < kThreads; ++i) {
+    const Seat& seat = seats_[static_cast<size_t>(i)];
+    if (seat.is_busy && world->script.ops[seat.op].kind == Kind::kSplice) rouse(i);
+  }
+}
+
 // Everything is closed, and all who sleep are woken by that or by a signal.
 bool Conductor::clean_up() {
   for (int i = kThreads; i < kActors; ++i) {
@@ -293,19 +310,16 @@ bool Conductor::clean_up() {
     let_go(i);
   }
   if (is_lost_) return false;
+  rouse_splicers();
   for (int fd = 3; fd < kNumbers; ++fd)
     if (myself.objects[static_cast<size_t>(fd)].what != Object::What::kNothing) close(fd);
   close_range(3, kNumbers - 1, 0);
   bool is_quiet = true;
   for (int i = 0; i < kThreads; ++i) {
-    const Seat& seat = seats_[static_cast<size_t>(i)];
+    Seat& seat = seats_[static_cast<size_t>(i)];
     if (!seat.is_busy) continue;
-    for (int tries = 0; tries < 3 && actor_at(i).done != actor_at(i).ordered; ++tries) {
-      base::kernel_call(SYS_tgkill, getpid(), actor_at(i).thread.load(), SIGUSR2);
-      wait_for_change(actor_at(i).done, actor_at(i).done, 2000);
-    }
-    if (actor_at(i).done != actor_at(i).ordered) is_quiet = false;
-    seats_[static_cast<size_t>(i)].is_busy = false;
+    if (!rouse(i)) is_quiet = false;
+    seat.is_busy = false;
   }
   return is_quiet;
 }

@@ -46,6 +46,8 @@ class Conductor {
   void cancel(int actor);
   void end_process(int actor, HowToEnd how);
   void stop_process(int actor, bool is_stop);
+  bool rouse(int thread);  // by a signal; false: it sleeps on
+  void rouse_splicers();
   bool clean_up();
 
   std::array<Seat, kActors> seats_;
