@@ -146,8 +146,9 @@ Io readable(Connection& c, int fd, bool may_lag) {
 // quarter. What such an answer leaves out comes with an edge, for a program that waits for that.
 static bool is_count_good(Connection& c, int fd, bool may_lag) {
   ReceiveCount& count = c.rx.count;
-  // What is in memory by now comes behind what lies on the wire.
-  if (!count.is_known() || c.segment.load(std::memory_order_relaxed) != nullptr) return false;
+  // What is in memory by now comes behind what lies on the wire. An offer in vain stays mapped.
+  const shm::Segment* segment = c.segment.load(std::memory_order_acquire);
+  if (!count.is_known() || (segment != nullptr && segment->has_moved())) return false;
   const size_t queued = bytes_queued(fd);
   const bool is_behind_recv = may_lag && std::exchange(count.may_lag, false);
   if (queued == count.queue) return true;

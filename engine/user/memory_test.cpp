@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -928,6 +929,29 @@ TEST(MemoryStart, AnOfferInVainIsWithdrawnOnceNobodySends) {
   EXPECT_EQ(b.send(pattern(1)).count, 1);
   EXPECT_EQ(a.recv(1), pattern(1));
   EXPECT_EQ(memory_descriptors().count, 0);
+}
+
+// To count anew is to copy all that lies there, which shows as pages that are touched first.
+TEST(MemoryStart, WhatComesInPiecesBehindAnOfferInVainIsCountedOnce) {
+  constexpr size_t kPiece = 8192, kWhole = 512 << 10;
+  const auto faults = [] {
+    rusage used{};
+    getrusage(RUSAGE_THREAD, &used);
+    return used.ru_minflt;
+  };
+  TcpPair tcp{4 << 20, 4 << 20};
+  MemoryEnd a(tcp.client, Role::kInitiator);
+  End b(tcp.server, Role::kResponder);
+  ASSERT_EQ(a.send(pattern(1)).count, 1);
+  ASSERT_EQ(b.recv(1), pattern(1));
+  ASSERT_EQ(b.send(pattern(kWhole)).count, static_cast<ssize_t>(kWhole));
+  while (a.s->readable(a.fd, false).count < static_cast<ssize_t>(kWhole)) usleep(100);
+  const long before = faults();
+  for (size_t left = kWhole; left > 0; left -= kPiece) {
+    ASSERT_EQ(a.s->readable(a.fd, true).count, static_cast<ssize_t>(left));
+    ASSERT_EQ(a.recv(kPiece).size(), kPiece);
+  }
+  EXPECT_LT(faults() - before, 2000);
 }
 
 TEST(MemoryStart, AnOfferTakesADescriptorUntilTheAnswer) {
