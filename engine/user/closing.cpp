@@ -42,7 +42,7 @@ Io shutdown(Connection& c, int fd, int how) {
     Hold hold(c, c.tx.lease);
     if (hold.take(fd, Hold::kSend, MSG_DONTWAIT) == 0) {
       if (c.tx.tail_block != Arena::kNoBlock) {
-        flush_tail(c, fd, true);
+        keep_send_error(c, flush_tail(c, fd, true));
         if ((fd = still(c, fd)) < 0) return Io::fail(EBADF);
       }
       // Who goes on reading says what it is: the peer may pass the connection on. Not to one that

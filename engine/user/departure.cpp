@@ -216,8 +216,11 @@ PlainReturn return_to_plain(Connection& c, int fd) {
   if (!try_to_hold(send, fd)) return {State::kPending, kBusy};
   if (!c.tx.is_started && send_start_frame(c, fd, MSG_NOSIGNAL | MSG_DONTWAIT) != 0)
     return {State::kPending, "the kernel has no room"};
-  if (c.tx.tail_block != Arena::kNoBlock && flush_tail(c, fd, false) != 0)
-    return {State::kPending, "the kernel has no room"};
+  if (c.tx.tail_block != Arena::kNoBlock) {
+    const int e = flush_tail(c, fd, false);
+    keep_send_error(c, e);
+    if (e != 0) return {State::kPending, "the kernel has no room"};
+  }
   if (c.is_state(StreamState::kPlain) || c.is_state(StreamState::kFailed))
     return {State::kPlain, ""};
   return Departure(c, fd).step();

@@ -40,6 +40,25 @@ bool has_error(int fd) {
   return base::sys.poll(&p, 1, 0) == 1 && (p.revents & POLLERR) != 0;
 }
 
+bool is_told_once(int error) {
+  switch (error) {
+    case ECONNRESET:
+    case ETIMEDOUT:
+    case ECONNABORTED:
+    case ECONNREFUSED:
+    case EHOSTUNREACH:
+    case EHOSTDOWN:
+    case ENETUNREACH:
+    case ENETDOWN:
+    case ENONET:
+    case ENOPROTOOPT:
+    case EACCES:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool has_peer_ended(int fd) {
   const base::KeepErrno keep;
   tcp_info info{};

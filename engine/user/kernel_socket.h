@@ -18,6 +18,9 @@ bool is_ready_now(int fd, short events);
 
 // Has the kernel an error to tell, which whoever receives or sends is told once?
 bool has_error(int fd);
+// Is that how a connection ends? Of a host that has vanished it is what the network said of it
+// last. Whoever met it behind bytes that count keeps it for the next call.
+bool is_told_once(int error);
 // Has the peer's FIN or a reset come? POLLRDHUP does not tell: who shuts its own reading side down
 // has it, too, and reads an end wherever nothing lies there, though more may come.
 bool has_peer_ended(int fd);

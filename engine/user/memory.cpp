@@ -178,7 +178,7 @@ int offer_memory_later(Connection& c, int fd) {
   m.sending = Way::kWireAgain;
   drop_descriptor(c);
   // The kernel says it once; of other errors the program's own bytes hear the same.
-  return error == ECONNRESET || error == ETIMEDOUT ? error : 0;
+  return is_told_once(error) ? error : 0;
 }
 
 void note_life(const Connection& c) {

@@ -121,9 +121,9 @@ ssize_t MemoryReceiver::eat(uint64_t most, int flags) {
   const ssize_t n = discard_octets(fd_, most, flags);
   if (n > 0) lane_->note_octets(static_cast<size_t>(n));
   // The kernel says it once; it is told behind the bytes that lie in memory.
-  if (n < 0 && errno == ECONNRESET) {
-    if (const int e = judge_error(c_, errno); e != 0) rx_.error = e;
-    errno = ECONNRESET;
+  if (n < 0) {
+    const base::KeepErrno keep;
+    keep_error(c_, judge_error(c_, errno));
   }
   return n;
 }

@@ -128,7 +128,7 @@ bool is_ready_in_memory(Connection& c, int fd) {
     uint8_t byte;
     const ssize_t n = base::sys.recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     const int error = n < 0 ? errno : 0;
-    if (error == ECONNRESET || error == ETIMEDOUT) keep_error(c, judge_error(c, error));
+    if (error != EAGAIN) keep_error(c, judge_error(c, error));
     if (lane->size() > 0) continue;
     if (n <= 0) return error != EAGAIN;
     if (lane->has_left()) return true;

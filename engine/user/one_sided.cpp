@@ -219,8 +219,11 @@ Result<size_t> send_fpdus(Connection& c, int fd, std::span<const Bytes> from) {
     if (const int e = start_sending(c, fd, MSG_DONTWAIT | MSG_NOSIGNAL); e != 0)
       return fail_errno(e);
   }
-  if (c.tx.tail_block != Arena::kNoBlock && flush_tail(c, fd, false) != 0)
-    return fail_errno(EAGAIN);
+  if (c.tx.tail_block != Arena::kNoBlock) {
+    const int e = flush_tail(c, fd, false);
+    keep_send_error(c, e);
+    if (e != 0) return fail_errno(e);
+  }
   std::array<iovec, kMostPieces> list;
   size_t count = 0;
   for (Bytes r : from) {
@@ -278,6 +281,7 @@ Result<size_t> Sender::note_fpdus(size_t taken) {
     tx_.credit = 0;
     from_.skip(taken);
     keep_tail(from_, counted - taken);
+    keep_send_error(c_, error_);
     if (error_ != 0 && error_ != EAGAIN) return fail_errno(error_);
   }
   if (terminate != nullptr) {
@@ -313,9 +317,7 @@ static Io send_piece(Connection& c, int number, IoCursor& left, int flags, bool 
   }
   if (const int e = send_on_wire_again(c, fd); e != 0) return Io::fail(e);
   const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd);
-  if (c.tx.tail_block != Arena::kNoBlock) {
-    if (const int e = flush_tail(c, fd, may_wait); e != 0) return Io::fail(e);
-  }
+  if (const int e = flush_before_send(c, fd, flags); e != 0) return Io::fail(e);
   std::optional<Time> deadline;
   for (OneSided* q = c.queue_pair(); q != nullptr && !c.tx.is_shut && q->flush() == EAGAIN;) {
     if (!may_wait) return Io::fail(EAGAIN);

@@ -114,7 +114,9 @@ static bool has_all_been_seen(const Connection& c, uint32_t msn_seen) {
 void answer_raw(Connection& c, int fd, const RawMessage& question) {
   if (c.r.is_one_sided || c.r.raw.is_tx_plain || !c.tx.is_started || c.tx.is_shut) return;
   if (c.is_state(StreamState::kFailed) || !has_all_been_seen(c, question.number)) return;
-  if (c.tx.tail_block != Arena::kNoBlock && flush_tail(c, fd, false) != 0) return;
+  if (c.tx.tail_block != Arena::kNoBlock) {
+    if (const int e = flush_tail(c, fd, false); e != 0) return keep_send_error(c, e);
+  }
   // It closes our lane before it asks.
   if (c.r.memory.sending == Way::kMemory) {
     if (c.is_sending_beyond_reach() || !OutLane(c)->is_closed()) return;

@@ -74,7 +74,7 @@ Io Receiver::run() {
     if (n > 0) continue;
     if (n < 0 && error_ == 0) error_ = errno;
     // The rest of an FPDU never comes, and is no second reason.
-    if (error_ == ECONNRESET || error_ == ETIMEDOUT) beg_ = end_;
+    if (is_told_once(error_)) beg_ = end_;
     if (n == 0) on_end();
     break;
   }

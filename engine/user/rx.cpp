@@ -171,7 +171,7 @@ Io recv_now(Connection& c, int fd, std::span<const iovec> to, int flags) {
 }
 
 void keep_error(Connection& c, int error) {
-  if (error == ECONNRESET || error == ETIMEDOUT) c.rx.error = error;
+  if (is_told_once(error)) c.rx.error = error;
 }
 
 }  // namespace ddpsock::engine

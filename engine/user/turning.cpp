@@ -45,9 +45,7 @@ Io send_turned(Connection& c, int number, std::span<const iovec> from, int flags
   if (c.is_state(StreamState::kFailed)) return broken_pipe(fd, flags);
   if (c.is_state(StreamState::kPlain)) return Io::fail(EPROTOTYPE);
   const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd);
-  if (c.tx.tail_block != Arena::kNoBlock) {
-    if (const int e = flush_tail(c, fd, may_wait); e != 0) return Io::fail(e);
-  }
+  if (const int e = flush_before_send(c, fd, flags); e != 0) return Io::fail(e);
   std::optional<Time> deadline;
   while (!c.r.raw.is_tx_plain && !c.tx.is_shut) {
     int e = send_mark(c, fd, {});

@@ -53,7 +53,7 @@ ssize_t beyond_unsent_limit(Connection& c, int fd, Send send) {
 
 // A reset that a call met behind bytes that count is for the next one: the kernel says it once.
 void keep_send_error(Connection& c, int error) {
-  if (error == ECONNRESET || error == ETIMEDOUT) c.tx.error = error;
+  if (is_told_once(error)) c.tx.error = error;
 }
 
 int take_send_error(Connection& c) {
@@ -93,6 +93,7 @@ int keep_tail(Connection& c, int fd, IoCursor bytes, size_t size) {
 
 // A peer must not see half an FPDU if the program ends.
 int flush_tail(Connection& c, int fd, bool may_wait) {
+  int error = 0;
   constexpr Duration kTailPatience = Duration::from_ms(2000);
   const Time deadline = base::now() + kTailPatience;
   const uint8_t* data = c.arena.block_data(c.tx.tail_block);
@@ -110,7 +111,7 @@ int flush_tail(Connection& c, int fd, bool may_wait) {
       continue;
     }
     if (n < 0 && errno != EAGAIN && errno != EINTR) {
-      keep_send_error(c, errno);
+      error = errno;
       break;
     }
     if (!may_wait) return EAGAIN;
@@ -120,13 +121,20 @@ int flush_tail(Connection& c, int fd, bool may_wait) {
     if (waited == EAGAIN) return EAGAIN;
   }
   c.arena.free_block(std::exchange(c.tx.tail_block, Arena::kNoBlock));
-  return 0;
+  return error;
+}
+
+int flush_before_send(Connection& c, int fd, int flags) {
+  if (c.tx.tail_block == Arena::kNoBlock) [[likely]]
+    return 0;
+  const int e = flush_tail(c, fd, (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd));
+  return e == EPIPE ? 0 : e;
 }
 
 // The kernel says it to one call of either direction, and so does this.
 static int take_reset_heard_by_reader(Connection& c) {
   int e = c.rx.error.load(std::memory_order_relaxed);
-  if (e != ECONNRESET && e != ETIMEDOUT) [[likely]]
+  if (e == 0 || !is_told_once(e)) [[likely]]
     return 0;
   return c.rx.error.compare_exchange_strong(e, 0) ? e : 0;
 }
@@ -183,11 +191,7 @@ static Io send_started(Connection& c, int fd, std::span<const iovec> from, int f
   if (c.r.offers_later && c.tx.tail_block == Arena::kNoBlock) [[unlikely]] {
     if (const int e = offer_memory_later(c, fd); e != 0) return Io::fail(e);
   }
-  if (c.tx.tail_block != Arena::kNoBlock) {
-    if (const int e = flush_tail(c, fd, (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd)); e != 0)
-      return Io::fail(e);
-    if (const int e = take_send_error(c); e != 0) return Io::fail(e);
-  }
+  if (const int e = flush_before_send(c, fd, flags); e != 0) return Io::fail(e);
   const Way way = c.r.memory.sending.load(std::memory_order_relaxed);
   if (way == Way::kMemory) {
     if (c.is_sending_beyond_reach()) return Io::fail(ECONNRESET);

@@ -21,13 +21,17 @@ Io send_now(Connection& c, int fd, std::span<const iovec> from, int flags);
 
 // For a call that ends with `error`, having sent so many bytes.
 Io sent_or_error(Connection& c, size_t sent, int error);
-// What the kernel says once, for the next call to tell.
+// What the kernel says once, for the next call to tell; nothing else is kept.
 void keep_send_error(Connection& c, int error);
 // That, told now; 0: nothing. A reader at its end may tell it first.
 int take_send_error(Connection& c);
 // Hands over the rest of an FPDU that the kernel cut: nothing may be sent before it. EAGAIN: not
-// all; with `may_wait` it has waited at most 2 s.
+// all; with `may_wait` it has waited at most 2 s. Of other errors there is no rest any more, and
+// whoever hears them is the only one.
 int flush_tail(Connection& c, int fd, bool may_wait);
+// The same, if there is such a rest, for a send of the program's: EPIPE is left for that to meet,
+// with its signal.
+int flush_before_send(Connection& c, int fd, int flags);
 // What the kernel has not taken of FPDUs that it has begun.
 int keep_tail(Connection& c, int fd, IoCursor bytes, size_t size);
 // The kernel refused and the call may wait, until `deadline`, which the first wait sets. 0: try

@@ -67,6 +67,34 @@ INSTANTIATE_TEST_SUITE_P(Kinds, UserStreamTest,
                                          Kind{"in_memory_without_crc", false, true, true}),
                          [](const auto& p) { return p.param.name; });
 
+// A peer whose host has vanished: what the kernel says of it then stands for a reset, in the calls
+// of this process.
+class FarPeer {
+ public:
+  FarPeer() {
+    base::sys.recv = [](int fd, void* to, size_t n, int flags) {
+      return renamed(::recv(fd, to, n, flags));
+    };
+    base::sys.recvmsg = [](int fd, msghdr* m, int flags) {
+      return renamed(::recvmsg(fd, m, flags));
+    };
+    base::sys.send = [](int fd, const void* from, size_t n, int flags) {
+      return renamed(::send(fd, from, n, flags));
+    };
+    base::sys.sendmsg = [](int fd, const msghdr* m, int flags) {
+      return renamed(::sendmsg(fd, m, flags));
+    };
+  }
+  ~FarPeer() { base::sys = real_; }
+
+ private:
+  static ssize_t renamed(ssize_t n) {
+    if (n < 0 && errno == ECONNRESET) errno = EHOSTUNREACH;
+    return n;
+  }
+  const base::SysCalls real_ = base::sys;
+};
+
 TEST_P(UserStreamTest, OneThreadWritesAndReadsBothWays) {
   const Buffer hello = pattern(100);
   EXPECT_EQ(a.send(hello).count, 100);
@@ -634,6 +662,88 @@ TEST_F(RawPeer, AResetInsideAnFpduIsToldOnce) {
   reset();
   EXPECT_EQ(recv_error(), ECONNRESET);
   EXPECT_EQ(b.recv(10).size(), 0u);
+}
+
+TEST_F(RawPeer, AHostThatIsGoneInsideAnFpduIsToldOnce) {
+  const Buffer f = chunk(pattern(100), 1);
+  put(request() + Buffer(f.begin(), f.begin() + 30));
+  uint8_t byte;
+  EXPECT_EQ(b.recv(&byte, 1, MSG_DONTWAIT).error, EAGAIN);
+  const FarPeer far;
+  reset();
+  EXPECT_EQ(recv_error(), EHOSTUNREACH);
+  EXPECT_EQ(b.recv(10).size(), 0u);
+}
+
+TEST_F(RawPeer, AHostThatIsGoneBehindAPartIsToldByTheNextCallThatSends) {
+  put(request() + chunk(pattern(4), 1));
+  const FarPeer far;
+  reset();
+  EXPECT_EQ(b.recv(7, MSG_WAITALL), pattern(4));
+  EXPECT_EQ(b.send(pattern(7), MSG_NOSIGNAL).error, EHOSTUNREACH);
+  EXPECT_EQ(b.send(pattern(7), MSG_NOSIGNAL).error, EPIPE);
+}
+
+// The kernel takes a part of an FPDU, and the connection ends before the rest has room.
+class CutFpdu : public RawPeer {
+ protected:
+  CutFpdu() {
+    put(request());
+    EXPECT_EQ(b.send(pattern(1)).count, 1);
+    self = this;
+    signals = 0;
+    signal(SIGPIPE, [](int) { ++signals; });
+    base::sys.sendmsg = [](int fd, const msghdr* m, int flags) {
+      base::sys.sendmsg = ::sendmsg;
+      base::sys.send = [](int fd_of_rest, const void* rest, size_t left, int how) {
+        base::sys.send = ::send;
+        self->end();
+        return ::send(fd_of_rest, rest, left, how);
+      };
+      return ::send(fd, m->msg_iov[0].iov_base, 100, flags);
+    };
+  }
+  ~CutFpdu() override {
+    base::sys.send = ::send;
+    base::sys.sendmsg = ::sendmsg;
+    signal(SIGPIPE, SIG_DFL);
+  }
+  virtual void end() { reset(); }
+  // The first FPDU counts, whole.
+  void expect_part() {
+    const Io io = b.send(pattern(1'000'000));
+    EXPECT_EQ(io.error, 0);
+    EXPECT_GT(io.count, 0);
+    EXPECT_LT(io.count, 1'000'000);
+    EXPECT_EQ(signals, 0);
+  }
+  static inline CutFpdu* self;
+  static inline int signals;
+};
+
+TEST_F(CutFpdu, AResetBeforeItsRestIsToldByTheNextCallThatSends) {
+  expect_part();
+  EXPECT_EQ(b.send(pattern(7)).error, ECONNRESET);
+  EXPECT_EQ(signals, 0);
+  EXPECT_EQ(b.send(pattern(7)).error, EPIPE);
+  EXPECT_EQ(signals, 1);
+}
+
+TEST_F(CutFpdu, AResetBeforeItsRestIsToldByTheNextCallThatReceives) {
+  expect_part();
+  EXPECT_EQ(recv_error(), ECONNRESET);
+  EXPECT_EQ(b.recv(10).size(), 0u);
+}
+
+class ShutInsideAnFpdu : public CutFpdu {
+ protected:
+  void end() override { ::shutdown(b.fd, SHUT_WR); }
+};
+
+TEST_F(ShutInsideAnFpdu, TheCallReturnsItsPartWithoutASignal) {
+  expect_part();
+  EXPECT_EQ(b.send(pattern(7)).error, EPIPE);
+  EXPECT_EQ(signals, 1);
 }
 
 TEST_F(RawPeer, AResetBehindAPartIsToldByTheNextCallThatSends) {
