@@ -109,7 +109,7 @@ Io peek_in_memory(Connection& c, int fd, std::span<const iovec> to, int flags) {
       keep_error(c, error);  // the kernel says it once
       continue;
     }
-    if (n <= 0) return error == 0 ? Io::ok(0) : Io::fail(error);
+    if (n <= 0) return error == 0 ? end_of_stream(c) : Io::fail(error);
     if (!lane->accounts_for_octet()) return Io::fail(fail_lost(c, fd, kNotCounted));
   }
 }

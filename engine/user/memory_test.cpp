@@ -470,6 +470,30 @@ TEST_F(MemoryTest, ClosingWithUnreadBytesResetsAsTcpDoes) {
   EXPECT_EQ(a.recv(&byte, 1).error, ECONNRESET);
 }
 
+// The writer asks the kernel, which says it once, and has a part to return.
+TEST_F(MemoryTest, AResetThatAWriterHasMetIsToldByALookToo) {
+  for (const size_t size : {1, 0}) {
+    TcpPair pair{20'000, 20'000};
+    MemoryEnd x(pair.client, Role::kInitiator), y(pair.server, Role::kResponder);
+    join(x, y);
+    ASSERT_EQ(y.send(pattern(1)).count, 1);
+    ASSERT_EQ(x.recv(1), pattern(1));
+    constexpr ssize_t kMuch = 9'000'000;
+    ssize_t sent = 0;
+    Sleeper writer([&] { sent = x.send(pattern(kMuch), MSG_NOSIGNAL).count; });
+    writer.await_calm();
+    const linger reset{1, 0};
+    setsockopt(y.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    pair.close_server();  // as if it had been killed
+    writer.join();
+    EXPECT_GT(sent, 0);
+    EXPECT_LT(sent, kMuch);
+    uint8_t byte;
+    EXPECT_EQ(x.recv(&byte, size, size == 0 ? 0 : MSG_PEEK).error, ECONNRESET) << size;
+    EXPECT_EQ(x.recv(&byte, 1).count, 0) << "once";
+  }
+}
+
 TEST_F(MemoryTest, AForkedChildHasItToo) {
   EXPECT_EQ(a.send(pattern(300)).count, 300);
   EXPECT_EQ(b.recv(100).size(), 100u);
