@@ -9,7 +9,6 @@
 #include "engine/stream.h"
 #include "message/handle.h"
 #include "shim/epoll_watch.h"
-#include "shim/kept_diag_socket.h"
 #include "shim/memory_watch.h"
 #include "shim/threads.h"
 
@@ -147,7 +146,6 @@ bool is_vfork_child() {
 
 void note_own_descriptors() {
   own_descriptors_of = base::process_generation();
-  may_keep_diag_socket.store(false, std::memory_order_relaxed);
 }
 
 // Once the others have ended there is no other table.

@@ -170,7 +170,8 @@ uint64_t netns_cookie(int fd) {
   return cookie_option(fd, kSoNetnsCookie);
 }
 
-InetDiag::InetDiag(uint64_t netns) : wanted_netns_(netns) {
+InetDiag::InetDiag(uint64_t netns) : Unfinished(abandon), wanted_netns_(netns) {
+  begin();
   if (netns != 0) fd_ = take_diag_socket(netns);
   is_kept_ = fd_ >= 0;
   if (is_kept_) {
@@ -186,9 +187,20 @@ InetDiag::InetDiag(uint64_t netns) : wanted_netns_(netns) {
 }
 
 InetDiag::~InetDiag() {
+  close();
+}
+
+// It may have been asked since it was last known that no answer is left.
+void InetDiag::abandon(base::Unfinished& unfinished) {
+  auto& diag = static_cast<InetDiag&>(unfinished);
+  diag.is_all_read_ = false;
+  diag.close();
+}
+
+void InetDiag::close() {
   if (fd_ < 0) return;
   if (is_kept_)
-    is_all_read_ ? return_diag_socket() : drop_diag_socket(fd_);
+    is_all_read_ ? return_diag_socket(fd_) : drop_diag_socket(fd_);
   else
     keep_diag_socket(fd_, is_all_read_ && netns_ == wanted_netns_ ? netns_ : 0);
 }

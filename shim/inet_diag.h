@@ -11,6 +11,7 @@
 #include <span>
 
 #include "base/result.h"
+#include "base/unfinished.h"
 #include "shim/address.h"
 
 namespace ddpsock::shim {
@@ -35,7 +36,7 @@ uint64_t netns_cookie(int fd);
 // The use of a netlink socket for one verdict. It never waits: the kernel answers these requests
 // before the request's send returns. Nothing here goes through libc's socket calls, which are the
 // library's own wrappers in a preloaded program. Async-signal-safe.
-class InetDiag {
+class InetDiag : private base::Unfinished {
  public:
   // `netns`: to be asked, of a socket that the verdict is on; the socket is kept for the next then
   // (kept_diag_socket.h). On failure every question is answered with open_error().
@@ -66,6 +67,9 @@ class InetDiag {
   Status<> visit_listeners(const Address& server, Visit visit, void* context);
 
  private:
+  static void abandon(base::Unfinished& unfinished);
+  void close();
+
   struct Query;
   Status<> ask(Query& query);
   Result<KernelSocket> ask_one(Query query);

@@ -11,12 +11,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <barrier>
 #include <cerrno>
+#include <cstddef>
 #include <memory>
+#include <new>
 #include <set>
 #include <thread>
 #include <vector>
 
+#include "base/unfinished.h"
+#include "shim/kept_diag_socket.h"
 #include "shim/policy_testing.h"
 
 namespace ddpsock::shim {
@@ -128,6 +133,16 @@ ino_t inode_of(int fd) {
   return fstat(fd, &st) == 0 ? st.st_ino : 0;
 }
 
+// Runs `use` in a forked child. Its exit status.
+template <typename F>
+int in_a_child(F use) {
+  const pid_t child = fork();
+  if (child == 0) _exit(use() ? 0 : 1);
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return status;
+}
+
 class KeptSocket : public ::testing::Test {
  protected:
   bool can_ask() const {
@@ -158,33 +173,34 @@ TEST_F(KeptSocket, IsNotAskedByAForkedChild) {
   ASSERT_TRUE(can_ask());
   const int kept = diag_sockets().at(0);
   const ino_t inode = inode_of(kept);
-  const pid_t child = fork();
-  if (child == 0) {
-    const bool is_asked = can_ask();
-    const auto of_child = diag_sockets();
-    _exit(is_asked && of_child.size() == 1 && inode_of(of_child[0]) != inode ? 0 : 1);
-  }
-  int status = -1;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+  EXPECT_EQ(in_a_child([&] {
+              const bool is_asked = can_ask();
+              const auto of_child = diag_sockets();
+              return is_asked && of_child.size() == 1 && inode_of(of_child[0]) != inode;
+            }),
+            0);
   EXPECT_TRUE(can_ask());
 }
 
 // As closefrom() does it, past the library.
 TEST_F(KeptSocket, IsKnownWhereAnotherHasItsNumber) {
-  ASSERT_TRUE(can_ask());
-  const int kept = diag_sockets().at(0);
-  int pair[2];
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-  base::UniqueFd other(pair[1]);
-  ASSERT_EQ(dup2(pair[0], kept), kept);
-  close(pair[0]);
-  EXPECT_TRUE(can_ask());
-  char byte;
-  EXPECT_EQ(recv(other.get(), &byte, 1, MSG_DONTWAIT), -1) << "was written to";
-  EXPECT_EQ(errno, EAGAIN) << "was closed";
-  close(kept);
-  EXPECT_TRUE(can_ask());
+  EXPECT_EQ(in_a_child([this] {
+              if (!can_ask()) return false;
+              const int kept = diag_sockets().at(0);
+              int pair[2];
+              EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+              base::UniqueFd other(pair[1]);
+              EXPECT_EQ(dup2(pair[0], kept), kept);
+              close(pair[0]);
+              EXPECT_TRUE(can_ask());
+              char byte;
+              EXPECT_EQ(recv(other.get(), &byte, 1, MSG_DONTWAIT), -1) << "was written to";
+              EXPECT_EQ(errno, EAGAIN) << "was closed";
+              close(kept);
+              EXPECT_TRUE(can_ask());
+              return !HasFailure();
+            }),
+            0);
 }
 
 TEST_F(KeptSocket, AsksItsNamespaceAlone) {
@@ -202,6 +218,92 @@ TEST_F(KeptSocket, AsksItsNamespaceAlone) {
   if (!may_leave) GTEST_SKIP() << "no network namespace for this user";
   EXPECT_TRUE(is_asked);
   EXPECT_TRUE(can_ask());
+}
+
+TEST_F(KeptSocket, IsForbiddenWithAParentsOfThatNumber) {
+  ASSERT_TRUE(can_ask());
+  EXPECT_EQ(in_a_child([] {
+              forbid_diag_socket();
+              return diag_sockets().empty();
+            }),
+            0);
+  EXPECT_EQ(diag_sockets().size(), 1u);
+}
+
+TEST_F(KeptSocket, IsForbiddenToDescendantsToo) {
+  EXPECT_EQ(in_a_child([this] {
+              const bool could_ask = can_ask();
+              forbid_diag_socket();
+              const int status = in_a_child([this] { return can_ask() && diag_sockets().empty(); });
+              return could_ask && status == 0 && can_ask() && diag_sockets().empty();
+            }),
+            0);
+}
+
+TEST_F(KeptSocket, IsForbiddenWhileItIsAsked) {
+  EXPECT_EQ(in_a_child([this] {
+              for (int i = 0; i < 2; ++i) {  // a new one, a kept one
+                InetDiag diag(netns_);
+                if (i == 1) forbid_diag_socket();
+                if (!diag.find_listener(local_address(listener_.fd()).value())) return false;
+              }
+              return diag_sockets().empty();
+            }),
+            0);
+}
+
+TEST_F(KeptSocket, IsClosedByAJumpOutOfItsUse) {
+  const auto jump = [this](bool has_asked) {
+    alignas(InetDiag) std::byte place[sizeof(InetDiag)];
+    auto* const diag = new (place) InetDiag(netns_);
+    const bool is_found =
+        !has_asked || diag->find_listener(local_address(listener_.fd()).value()).has_value();
+    EXPECT_TRUE(is_found);
+    base::Unfinished::innermost_of_thread()->leave();
+  };
+  for (const bool has_asked : {false, true}) {
+    InetDiag outer(netns_);
+    jump(has_asked);
+  }
+  const size_t kept = diag_sockets().size();
+  EXPECT_LE(kept, 1u);
+  jump(false);
+  EXPECT_EQ(diag_sockets().size(), 0u);
+  EXPECT_TRUE(can_ask());
+  EXPECT_EQ(diag_sockets().size(), 1u);
+}
+
+// What close_range() does is not all that there is.
+TEST_F(KeptSocket, IsNotMultipliedByThreadsWithDescriptorsOfTheirOwn) {
+  EXPECT_EQ(in_a_child([this] {
+              bool could_ask = can_ask();
+              std::barrier turn(2);
+              std::thread other([&] {
+                could_ask = could_ask && unshare(CLONE_FILES) == 0;
+                for (const int fd : diag_sockets()) close(fd);
+                for (int i = 0; i < 20; ++i) {
+                  turn.arrive_and_wait();
+                  if (i % 2 == 0) could_ask = could_ask && can_ask();
+                }
+              });
+              for (int i = 0; i < 20; ++i) {
+                turn.arrive_and_wait();
+                if (i % 2 == 1) could_ask = could_ask && can_ask();
+              }
+              other.join();
+              return could_ask && can_ask() && diag_sockets().size() <= 2;
+            }),
+            0);
+}
+
+TEST_F(KeptSocket, IsKeptAgainInAChildOfAProcessThatLostOne) {
+  EXPECT_EQ(in_a_child([this] {
+              if (!can_ask()) return false;
+              for (const int fd : diag_sockets()) close(fd);
+              if (!can_ask()) return false;
+              return in_a_child([this] { return can_ask() && diag_sockets().size() == 1; }) == 0;
+            }),
+            0);
 }
 
 TEST_F(KeptSocket, IsNotKeptWhereDescriptorsAreFew) {

@@ -18,12 +18,27 @@ namespace {
 // A program that was given so few descriptors needs them itself.
 constexpr rlim_t kEnoughFiles = 1024;
 
-// Below the generation of the process. What a forked child finds is a copy of its parent's.
-enum State : uint32_t { kNone, kTaken, kThere };
+// Below the generation of the process. What a forked child finds is a copy of its parent's, and
+// only kForbidden holds for it too.
+enum State : uint32_t { kNone, kTaken, kThere, kLost, kForbidden };
 constinit std::atomic<uint64_t> state{kNone};
 
 uint64_t mine(State s) {
   return uint64_t{base::process_generation()} << 32 | s;
+}
+
+bool is(uint64_t seen, State s) {
+  return static_cast<uint32_t>(seen) == s;
+}
+
+bool take(uint64_t seen) {
+  return state.compare_exchange_strong(seen, mine(kTaken), std::memory_order_acq_rel);
+}
+
+// REQUIRES: taken. False: it has been forbidden meanwhile.
+bool leave(State next) {
+  uint64_t seen = mine(kTaken);
+  return state.compare_exchange_strong(seen, mine(next), std::memory_order_acq_rel);
 }
 
 // Whoever has taken it reads and writes this.
@@ -50,54 +65,49 @@ bool are_files_few() {
 }  // namespace
 
 int take_diag_socket(uint64_t netns) {
-  uint64_t seen = state.load(std::memory_order_relaxed);
-  if (static_cast<uint32_t>(seen) != kThere ||
-      !state.compare_exchange_strong(seen, mine(kTaken), std::memory_order_acquire))
-    return -1;
+  const uint64_t seen = state.load(std::memory_order_relaxed);
+  if (!is(seen, kThere) || !take(seen)) return -1;
   // The parent's is asked by the parent: answers would go to either.
   const bool is_inherited = seen != mine(kThere);
   struct stat st;
   const bool is_there = is_still_there(st);
   if (is_there && !is_inherited && kept.netns == netns && kept.owner == st.st_uid) return kept.fd;
   if (is_there) base::close_own(kept.fd);
-  state.store(mine(kNone), std::memory_order_release);
+  leave(is_there || is_inherited ? kNone : kLost);
   return -1;
 }
 
-void return_diag_socket() {
-  state.store(mine(kThere), std::memory_order_release);
+void return_diag_socket(int fd) {
+  if (!leave(kThere)) base::close_own(fd);
 }
 
 void drop_diag_socket(int fd) {
   base::close_own(fd);
-  state.store(mine(kNone), std::memory_order_release);
+  leave(kNone);
 }
 
-void close_diag_socket() {
-  uint64_t seen = mine(kThere);
-  if (!state.compare_exchange_strong(seen, mine(kTaken), std::memory_order_acquire)) return;
+void forbid_diag_socket() {
+  const uint64_t seen = state.exchange(kForbidden, std::memory_order_acq_rel);
+  // A parent's thread, which is not here, may have been asking.
+  if (!is(seen, kThere) && (!is(seen, kTaken) || seen == mine(kTaken))) return;
   struct stat st;
   if (is_still_there(st)) base::close_own(kept.fd);
-  state.store(mine(kNone), std::memory_order_release);
 }
 
 void keep_diag_socket(int fd, uint64_t netns) {
-  // Of a thread of the parent's, when it forked, which is not here to give it back.
-  const auto is_free = [](uint64_t s) {
-    return static_cast<uint32_t>(s) == kNone ||
-           (static_cast<uint32_t>(s) == kTaken && s != mine(kTaken));
-  };
+  const uint64_t seen = state.load(std::memory_order_relaxed);
+  // What a thread of the parent's was doing when it forked nobody here ends.
+  const bool is_free = is(seen, kNone) || ((is(seen, kTaken) || is(seen, kLost)) &&
+                                           seen != mine(kTaken) && seen != mine(kLost));
   struct stat st;
-  uint64_t seen = state.load(std::memory_order_relaxed);
-  if (netns == 0 || !base::process_init() || !is_free(seen) || are_files_few() ||
-      !may_keep_diag_socket.load(std::memory_order_relaxed) || base::kernel::fstat(fd, st) != 0 ||
-      !state.compare_exchange_strong(seen, mine(kTaken), std::memory_order_acquire))
+  if (netns == 0 || !base::process_init() || !is_free || are_files_few() ||
+      base::kernel::fstat(fd, st) != 0 || !take(seen))
     return base::close_own(fd);
   const auto high =
       static_cast<int>(base::kernel_call(SYS_fcntl, fd, F_DUPFD_CLOEXEC, base::high_number()));
   base::close_own(fd);
   kept = {high, netns, st.st_dev, st.st_ino, st.st_uid};
-  state.store(mine(high >= 0 ? kThere : kNone), std::memory_order_release);
+  if (!leave(high >= 0 ? kThere : kNone) && high >= 0) base::close_own(high);
 }
 
 }  // namespace ddpsock::shim

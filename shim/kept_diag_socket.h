@@ -3,11 +3,11 @@
 // one costs more than what is asked. One a process, out of the way of programs, close-on-exec, in
 // one thread's hands at a time; who finds it taken makes another. A program that closes its number,
 // and has it for something else by then, loses nothing by it: it is known by its inode before it is
-// used.
+// used. Where that has happened none is kept any more: descriptors are closed behind the library's
+// back, or threads have tables of their own, and each would find the other's gone.
 #ifndef DDPSOCK_SHIM_KEPT_DIAG_SOCKET_H_
 #define DDPSOCK_SHIM_KEPT_DIAG_SOCKET_H_
 
-#include <atomic>
 #include <cstdint>
 
 namespace ddpsock::shim {
@@ -17,16 +17,13 @@ namespace ddpsock::shim {
 int take_diag_socket(uint64_t netns);
 
 // Gives back what take_diag_socket() returned.
-void return_diag_socket();
+void return_diag_socket(int fd);
 // The same for one that is of no use any more; it is closed.
 void drop_diag_socket(int fd);
 
-// Not once a thread has descriptors of its own: its numbers are not those of the others, and each
-// would find the other's gone.
-inline constinit std::atomic<bool> may_keep_diag_socket{true};
-
-// Nobody may ask any more, as far as it is not being asked.
-void close_diag_socket();
+// This process and its descendants keep none from now on; one that is being asked is closed when it
+// is given back.
+void forbid_diag_socket();
 
 // Keeps a new one, or closes it: another is kept, or descriptors are few.
 void keep_diag_socket(int fd, uint64_t netns);

@@ -336,8 +336,8 @@ void note_handed_out(int fd) {
   count_out_listeners_of(fd);
 }
 
-void close_what_asks() {
-  close_diag_socket();
+void ask_with_nothing_kept() {
+  forbid_diag_socket();
 }
 
 void forget_listener(int fd) {

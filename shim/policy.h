@@ -121,8 +121,8 @@ void note_returned_listener(int fd, Escape how);
 // next, whose clients count on it no more than on one that has escaped.
 void note_handed_out(int fd);
 
-// A filter of system calls comes: what is kept to ask the kernel with is closed.
-void close_what_asks();
+// A filter of system calls comes, and may mean what the kernel is asked with: none of that is kept.
+void ask_with_nothing_kept();
 
 // After accept(2) gave `fd`, on a listener with `wish`. Never kProved unless the client published
 // it, and then always: the client has been promised. Plain and required: it must be given up.

@@ -203,17 +203,17 @@ static bool is_whole(const sock_fprog* program) {
 }
 
 void before_seccomp(unsigned long mode, const void* program) {
-  if (!is_any_ours() && !is_policy_active()) return;
   const auto* const filter = static_cast<const sock_fprog*>(program);
-  const bool hurts = mode == SECCOMP_MODE_STRICT ||
-                     (mode == SECCOMP_MODE_FILTER && is_whole(filter) && would_hurt(*filter));
-  if (!hurts) return;
+  const bool is_filter = mode == SECCOMP_MODE_FILTER && is_whole(filter);
+  if (mode != SECCOMP_MODE_STRICT && !is_filter) return;
+  ask_with_nothing_kept();
+  if (!is_any_ours() && !is_policy_active()) return;
+  if (is_filter && !would_hurt(*filter)) return;
   const bool is_left =
       leave_ddp_mode_everywhere("a seccomp filter forbids system calls of DDPMODE");
   give_way_to_filter();
   const base::KeepErrno keep;
   give_up_listeners();
-  close_what_asks();
   if (is_left) engine::user_stream_engine().fall_silent();
 }
 

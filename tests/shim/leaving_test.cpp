@@ -530,6 +530,38 @@ TEST_F(Leaving, AFilterThatForbidsACommandThatOnlyTheLibraryGives) {
   }
 }
 
+size_t count_netlink_sockets() {
+  size_t count = 0;
+  for (int fd = 0; fd < 8192; ++fd) {
+    int domain = 0;
+    socklen_t size = sizeof domain;
+    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_NETLINK) ++count;
+  }
+  return count;
+}
+
+// A program that gives up to ask the kernel who is there has no socket left that can.
+TEST_F(Leaving, NothingToAskWithIsLeftBehindAFilter) {
+  for (const bool is_own : {false, true}) {
+    Pair pair = connected_pair();
+    expect_alive(pair.client.get(), pair.server.get());
+    Child child([&] {
+      if (is_own) connected_pair();
+      constexpr auto kFamily = static_cast<uint32_t>(offsetof(seccomp_data, args));
+      install({BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+               BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 3),
+               BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kFamily),
+               BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_NETLINK, 0, 1),
+               BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES),
+               BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)},
+              is_own);
+      EXPECT_EQ(count_netlink_sockets(), 0u);
+      expect_alive(pair.client.get(), pair.server.get());
+    });
+    child.expect_success();
+  }
+}
+
 // What asks which filters the kernel knows, and is refused, as libseccomp does.
 TEST_F(Leaving, NotForAQuestionAboutSeccomp) {
   Pair pair = connected_pair();
