@@ -513,24 +513,22 @@ bool count_escaped(int fd, Escape how, int change) {
   return is_known;
 }
 
-void count_out_listeners_of(int fd) {
+void count_escaped_listeners_of(int fd, int change) {
   InetDiag diag;
   const auto local = local_address(fd);
   if (!local || !is_same_namespace(diag, key_of(fd))) return;
   struct Accepted {
     const Address& local;
     uint64_t netns;
-  } accepted{*local, diag.netns()};
-  const auto count_out = [](void* context, const KernelSocket& s) {
+    int change;
+  } accepted{*local, diag.netns(), change};
+  const auto count = [](void* context, const KernelSocket& s) {
     const auto& from = *static_cast<Accepted*>(context);
     if (s.local.bytes != from.local.bytes && !s.local.is_wildcard()) return;
     auto registry = own_registry(s.uid);
-    const SocketKey key{from.netns, s.cookie};
-    const auto entry = registry ? registry->find(key) : std::nullopt;
-    if (entry && entry->kind == Kind::kListener && entry->escaped.gone == 0)
-      registry->count_escaped(key, Escape::kGone, 1);
+    if (registry) registry->count_escaped({from.netns, s.cookie}, Escape::kGone, from.change);
   };
-  static_cast<void>(diag.visit_listeners(*local, count_out, &accepted));
+  static_cast<void>(diag.visit_listeners(*local, count, &accepted));
 }
 
 namespace {

@@ -73,8 +73,10 @@ bool is_silence_proof(int listener);
 // False if nobody was told of this listener.
 bool count_escaped(int fd, Escape how, int change);
 
-// The listeners from which `fd` was accepted, or may have been: as if a copy had escaped for good.
-void count_out_listeners_of(int fd);
+// The listeners from which `fd` was accepted, or may have been: as if a copy had escaped for good,
+// or
+// (-1) had not after all.
+void count_escaped_listeners_of(int fd, int change);
 
 enum class Client : uint8_t {
   kPublished,    // it is in DDPMODE

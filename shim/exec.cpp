@@ -110,6 +110,7 @@ struct Execution {
   const ExecTarget& target;
   char* const* environment;
   const char* why;  // it will be without the library, or null
+  LeavingListeners& leaving;
   Successor successor = Successor::kThisProcess;
   const posix_spawn_file_actions_t* actions = nullptr;
 };
@@ -164,8 +165,7 @@ bool may_carry(const Execution& e) {
   const char* why_not = why_not_shared(e);
   const char* why = e.why != nullptr ? e.why : why_not;
   if (why == nullptr) return true;
-  if (e.why != nullptr && may_be_executed(e.target))
-    visit_inherited_streams(e, note_given_to_stranger);
+  if (e.why != nullptr) visit_inherited_streams(e, [&](int fd) { e.leaving.note_given(fd); });
   if (!leave_ddp_mode_each([&](auto visit) { visit_inherited_streams(e, visit); }, why,
                            !is_vfork_child()))
     log_exec(e.target.path, why);
@@ -253,7 +253,7 @@ int exec_carrying(const ExecTarget& target, char* const* environment, Exec exec)
   LeavingListeners leaving(Escape::kGone);
   const char* why = why_without_library(target, environment);
   if (why != nullptr) leaving.note_inheritable(false);
-  const int result = run_carrying({target, environment, why},
+  const int result = run_carrying({target, environment, why, leaving},
                                   [&](char* const* extended, pid_t&) { return exec(extended); });
   leaving.take_back();
   return result;
@@ -266,7 +266,7 @@ int spawn_carrying(const ExecTarget& target, const posix_spawn_file_actions_t* a
   LeavingListeners leaving(Escape::kGone);
   const char* why = why_without_library(target, environment);
   if (why != nullptr) leaving.note_inheritable(actions != nullptr);
-  const int error = run_carrying({target, environment, why, Successor::kChild, actions},
+  const int error = run_carrying({target, environment, why, leaving, Successor::kChild, actions},
                                  [&](char* const* extended, pid_t& spawned) {
                                    pid_t pid = 0;
                                    const int failed = spawn(extended, &pid);
@@ -287,7 +287,7 @@ auto start_shell(const char* command, Start start, HasFailed has_failed) {
   LeavingListeners leaving(Escape::kGone);
   const char* why = why_without_library(kShell, environ);
   if (why != nullptr) leaving.note_inheritable(false);
-  const Execution e{kShell, environ, why, Successor::kChild};
+  const Execution e{kShell, environ, why, leaving, Successor::kChild};
   decltype(start(command, std::declval<pid_t&>())) result;
   if (!inherits_any_stream(e)) {
     pid_t child = 0;

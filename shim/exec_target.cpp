@@ -101,14 +101,6 @@ bool find_in_path(const char* name, Path& found) {
 
 }  // namespace
 
-bool may_be_executed(const ExecTarget& target) {
-  if (target.path == nullptr) return false;
-  Path path;
-  if (target.is_searched && strchr(target.path, '/') == nullptr)
-    return find_in_path(target.path, path);
-  return base::kernel::is_executable(target.directory, target.path);
-}
-
 const char* why_not_preloaded(const ExecTarget& target) {
   if (target.path == nullptr) return nullptr;
   Path path;

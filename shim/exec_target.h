@@ -13,9 +13,6 @@ struct ExecTarget {
   bool is_searched = false;
 };
 
-// As far as can be told beforehand. Async-signal-safe; errno may change.
-bool may_be_executed(const ExecTarget& target);
-
 // Static text: why the dynamic linker will not preload anything into the program, or into that
 // which interprets it, or that this cannot be told. Null if it will, or if there is no such file.
 // Async-signal-safe; errno may change.

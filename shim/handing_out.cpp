@@ -40,15 +40,16 @@ bool begin_handing_out(int fd) {
   return is_out;
 }
 
-void note_given_to_stranger(int fd) {
+bool note_given_to_stranger(int fd) {
   const base::KeepErrno keep;
   const SocketUse use(fd);
   if (!use || use.phase() != Phase::kStream || hint_of(fd).origin == Origin::kConnected ||
       use->is_required.load(std::memory_order_relaxed))
-    return;
+    return false;
   note_handed_out(fd);
   log_connection("exec", fd, "stream", "",
                  "given to a program without the library: its listener's new clients are plain");
+  return true;
 }
 
 Duration patience_while_handing_out() {

@@ -14,6 +14,7 @@
 #include "base/own_ring.h"
 #include "shim/connection.h"
 #include "shim/fd_table.h"
+#include "shim/handing_out.h"
 #include "shim/leaving.h"
 #include "shim/libc_edge.h"
 #include "shim/log.h"
@@ -117,10 +118,15 @@ void LeavingListeners::note_inheritable(bool all) {
   });
 }
 
+void LeavingListeners::note_given(int fd) {
+  if (note_given_to_stranger(fd) && given_ < kMost) given_fds_[given_++] = fd;
+}
+
 void LeavingListeners::take_back() {
   const base::KeepErrno keep;
   for (size_t i = 0; i < count_; ++i) note_returned_listener(fds_[i], how_);
-  count_ = 0;
+  for (size_t i = 0; i < given_; ++i) note_not_handed_out(given_fds_[i]);
+  count_ = given_ = 0;
 }
 
 }  // namespace ddpsock::shim

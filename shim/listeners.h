@@ -46,14 +46,17 @@ class LeavingListeners {
   // Every listener that a new program inherits; `all`: those that are closed on exec too, as
   // posix_spawn may open them again.
   void note_inheritable(bool all);
+  // The stream `fd` is given to a program without the library: so are those that accepted it
+  // (handing_out.h).
+  void note_given(int fd);
   // They have not left. Beyond the first kMost they count as gone all the same.
   void take_back();
 
  private:
   static constexpr size_t kMost = 64;
   Escape how_;
-  size_t count_ = 0;
-  std::array<int, kMost> fds_;
+  size_t count_ = 0, given_ = 0;
+  std::array<int, kMost> fds_, given_fds_;
 };
 
 }  // namespace ddpsock::shim

@@ -333,7 +333,11 @@ void note_returned_listener(int fd, Escape how) {
 }
 
 void note_handed_out(int fd) {
-  count_out_listeners_of(fd);
+  count_escaped_listeners_of(fd, 1);
+}
+
+void note_not_handed_out(int fd) {
+  count_escaped_listeners_of(fd, -1);
 }
 
 void ask_with_nothing_kept() {

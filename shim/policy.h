@@ -120,6 +120,8 @@ void note_returned_listener(int fd, Escape how);
 // Before the accepted `fd` is passed on, with nothing said: so will be what its listener gives
 // next, whose clients count on it no more than on one that has escaped.
 void note_handed_out(int fd);
+// It has stayed where it was after all.
+void note_not_handed_out(int fd);
 
 // A filter of system calls comes, and may mean what the kernel is asked with: none of that is kept.
 void ask_with_nothing_kept();

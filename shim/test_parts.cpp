@@ -240,6 +240,7 @@ bool note_escaped_listener(int, Escape) {
 void note_returned_listener(int, Escape) {}
 void note_inherited_listener(int) {}
 void note_handed_out(int) {}
+void note_not_handed_out(int) {}
 void ask_with_nothing_kept() {}
 void forget_listener(int) {
   --test::policy.listeners;

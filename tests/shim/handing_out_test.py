@@ -7,6 +7,7 @@ usage: handing_out_test.py [DDPRUN ENGINE]; without DDPRUN, on plain TCP
 Run with the arguments `play TASK ...` it is a program of a test.
 """
 
+import ctypes
 import os
 import shutil
 import socket
@@ -82,16 +83,48 @@ def serve(when):
             connection.close()
 
 
+def start_elsewhere(program, folder, connection):
+    """As posix_spawn does it where it goes to the program's folder first, which Python does not offer."""
+    libc = ctypes.CDLL(None)
+    actions = ctypes.create_string_buffer(256)
+    libc.posix_spawn_file_actions_init(actions)
+    libc.posix_spawn_file_actions_addchdir_np(actions, folder.encode())
+    for fd in 0, 1:
+        libc.posix_spawn_file_actions_adddup2(actions, connection.fileno(), fd)
+    arguments, environment = (ctypes.c_char_p * 2)(program.encode()), (ctypes.c_char_p * 1)()
+    error = libc.posix_spawn(ctypes.byref(ctypes.c_int()), program.encode(), actions, None, arguments, environment)
+    libc.posix_spawn_file_actions_destroy(actions)
+    assert error == 0, os.strerror(error)
+
+
 def serve_by_program():
     """Starts a program without the library for each line that it reads, as inetd does; it gives back what its client sends."""
+    os.chdir("/")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         say("port", listener.getsockname()[1])
-        for _ in sys.stdin:
+        for line in sys.stdin:
             connection = listener.accept()[0]
-            if os.fork() == 0:
+            connection.set_inheritable(True)
+            if line == "elsewhere\n":
+                if (child := os.fork()) == 0:
+                    listener.close()  # or all that a program might inherit counts as given to it
+                    start_elsewhere("./cat", "/bin", connection)
+                    os._exit(0)
+                os.waitpid(child, 0)
+            elif line == "spawn nothing\n":
+                try:
+                    os.posix_spawn("/tmp", ["tmp"], {})
+                except PermissionError:
+                    pass
+            elif (child := os.fork()) == 0:
                 os.dup2(connection.fileno(), 0)
                 os.dup2(connection.fileno(), 1)
-                os.execve("/bin/cat", ["cat"], {})
+                try:
+                    os.execve("/tmp" if line == "nothing\n" else "/bin/cat", ["cat"], {})
+                finally:
+                    os._exit(0)
+            elif line == "nothing\n":
+                os.waitpid(child, 0)
             connection.close()
             say("started", "a program")
 
@@ -260,6 +293,31 @@ class Programming(Programs):
             answer = self.expect(client, "answer")
             if not is_first or not DDPRUN:
                 self.assertEqual(answer, "100")
+
+
+    def test_after_one_that_is_found_elsewhere(self):
+        """posix_spawn changes its folder first: the path is not one of the server's."""
+        server = self.start("serve_by_program")
+        port = self.expect(server, "port")
+        for is_first in True, False:
+            client, mode = self.start_client(port)
+            self.assertEqual(mode, "in DDPMODE" if DDPRUN and is_first else "plain")
+            self.send(client)
+            self.tell(client, "hear")
+            self.tell(server, "elsewhere")
+            self.expect(server, "started")
+            self.assertEqual(self.expect(client, "answer"), "100")
+
+    def test_after_nothing_that_can_be_executed(self):
+        """A folder: the server goes on as it was."""
+        for way in "nothing", "spawn nothing":
+            server = self.start("serve_by_program")
+            port = self.expect(server, "port")
+            for _ in range(3):
+                client, mode = self.start_client(port)
+                self.assertEqual(mode, "in DDPMODE" if DDPRUN else "plain")
+                self.tell(server, way)
+                self.expect(server, "started")
 
 
 class Required(Programs):
