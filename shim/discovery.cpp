@@ -568,7 +568,9 @@ std::optional<Client> heard_from_client(Inquiry& inquiry) {
   if (!word) return std::nullopt;
   const auto client = word->remote == peer ? registry.find(repeated_in(*word)) : std::nullopt;
   const bool is_decided = client && client->kind == Kind::kConnection && !client->is_doubtful;
-  const bool is_mine = is_decided && registry.withdraw(client->key);
+  // Its socket may have connected again since.
+  const bool is_of_this = is_decided && client->local == peer;
+  const bool is_mine = is_of_this && registry.withdraw(client->key);
   registry.withdraw(here);
   return is_mine ? std::optional(say(*client)) : std::nullopt;
 }

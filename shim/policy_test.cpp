@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 
+#include "shim/discovery.h"
 #include "shim/inet_diag.h"
 #include "shim/policy_testing.h"
 #include "shim/registry.h"
@@ -337,6 +338,22 @@ TEST_F(MetLately, WhatIsSaidIsUsedUp) {
     EXPECT_FALSE(my_registry().find(other_end_of(listener_->accepted()))) << is_accept_first;
     EXPECT_FALSE(my_registry().find(key_of(client.fd()))) << is_accept_first;
   }
+}
+
+// Who has accepted the first connection is slow: its client has connected again by then.
+TEST_F(MetLately, AWordOfAnEarlierConnectionDoesNotUseUpTheNext) {
+  EXPECT_EQ(client_.connect(port_), Mode::kProved);
+  EXPECT_EQ(client_.confirm(), Mode::kProved);
+  const base::UniqueFd first(::accept(listener_->fd(), nullptr, nullptr));
+  Inquiry of_first;
+  of_first.ends = ends_of(first.get());
+  sockaddr nowhere{};
+  nowhere.sa_family = AF_UNSPEC;
+  ASSERT_EQ(::connect(client_.fd(), &nowhere, sizeof nowhere), 0);
+  EXPECT_EQ(client_.connect(port_), Mode::kProved);
+  EXPECT_NE(find_client(first.get(), of_first), Client::kPublished);
+  EXPECT_EQ(client_.confirm(), Mode::kProved);
+  EXPECT_EQ(listener_->accept(), Mode::kProved);
 }
 
 TEST_F(MetLately, AWordThatRepeatsNoneIsNotBelieved) {
