@@ -92,8 +92,8 @@ bool find_in_path(const char* name, Path& found) {
     if (!folder.empty()) *at++ = '/';
     at[file.copy(at, file.size())] = '\0';
     struct stat st;
-    if (base::kernel::is_executable(AT_FDCWD, found.data()) &&
-        base::kernel::stat(found.data(), st) == 0 && S_ISREG(st.st_mode))
+    if (base::kernel::is_executable(found.data()) && base::kernel::stat(found.data(), st) == 0 &&
+        S_ISREG(st.st_mode))
       return true;
   }
   return false;

@@ -79,7 +79,8 @@ inline constexpr OurCall kNeededCalls[] = {
 inline constexpr OurCall kDispensableCalls[] = {
     DDPSOCK_OUR_CALL(memfd_create), DDPSOCK_OUR_CALL(statx),     DDPSOCK_OUR_CALL(munlock),
     DDPSOCK_OUR_CALL(getresuid),    DDPSOCK_OUR_CALL(getresgid), DDPSOCK_OUR_CALL(socket),
-    DDPSOCK_OUR_CALL(getdents64),   DDPSOCK_OUR_CALL(read),
+    DDPSOCK_OUR_CALL(getdents64),   DDPSOCK_OUR_CALL(read),      DDPSOCK_OUR_CALL(faccessat),
+    DDPSOCK_OUR_CALL(faccessat2),   DDPSOCK_OUR_CALL(fgetxattr),
 };
 
 // Made only by who is, or may become again, the superuser, for what that one has opened.
@@ -225,6 +226,8 @@ inline constexpr OurArguments kOurArguments[] = {
     in_form_of_writing(O_RDWR | kOfRegistry | O_CREAT | O_EXCL, 0644),
     in_form_of_writing(O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600),
     in_form(SYS_openat, AT_FDCWD, kAny, O_PATH | O_CLOEXEC | O_NONBLOCK),
+    in_form(SYS_faccessat, AT_FDCWD, kAny, X_OK),
+    in_form(SYS_faccessat2, AT_FDCWD, kAny, X_OK, AT_EACCESS),
     in_form(SYS_lseek, kAny, 0, SEEK_CUR),
     in_form(SYS_lseek, kAny, kAny, SEEK_SET),
     in_form(SYS_prlimit64, 0, RLIMIT_AS, 0),

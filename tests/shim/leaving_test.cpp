@@ -365,20 +365,31 @@ TEST_F(Leaving, TimeStampsAskedForBeforeAreGivenOrRefused) {
 }
 
 // `cat` without the library in its environment, as an inetd would start it.
-pid_t start_plain_cat(int fd, bool by_vfork) {
+void become_plain_cat(int fd, bool is_searched) {
   static char name[] = "cat";
   static char path[] = "PATH=/usr/bin:/bin";
   static char* arguments[] = {name, nullptr};
   static char* environment[] = {path, nullptr};
-  const pid_t pid = by_vfork ? vfork() : fork();
-  if (pid != 0) return pid;
   dup2(fd, 0);
   dup2(fd, 1);
-  execve("/bin/cat", arguments, environment);
+  is_searched ? execvpe(name, arguments, environment) : execve("/bin/cat", arguments, environment);
   _exit(127);
 }
 
-void serve_by_cat(bool by_vfork, std::string_view unread) {
+pid_t start_plain_cat(int fd) {
+  const pid_t pid = fork();
+  if (pid == 0) become_plain_cat(fd, false);
+  return pid;
+}
+
+pid_t start_plain_cat_by_vfork(int fd) {
+  const pid_t pid = vfork();
+  if (pid == 0) become_plain_cat(fd, false);
+  return pid;
+}
+
+template <typename Start>
+void serve_by_cat(Start start, std::string_view unread) {
   Pair pair = connected_pair();
   fcntl(pair.client.get(), F_SETFD, FD_CLOEXEC);
   fcntl(pair.server.get(), F_SETFD, FD_CLOEXEC);
@@ -391,7 +402,7 @@ void serve_by_cat(bool by_vfork, std::string_view unread) {
     shutdown(pair.client.get(), SHUT_WR);
     expect_end_of_stream(pair.client.get());
   });
-  const pid_t pid = start_plain_cat(pair.server.get(), by_vfork);
+  const pid_t pid = start(pair.server.get());
   pair.server.close();
   client.join();
   int status = 0;
@@ -400,15 +411,15 @@ void serve_by_cat(bool by_vfork, std::string_view unread) {
 }
 
 TEST_F(Leaving, AProgramWithoutTheLibrary) {
-  serve_by_cat(false, "");
+  serve_by_cat(start_plain_cat, "");
 }
 
 TEST_F(Leaving, AProgramWithoutTheLibraryThatHasItsRequest) {
-  serve_by_cat(false, pattern(1000));
+  serve_by_cat(start_plain_cat, pattern(1000));
 }
 
 TEST_F(Leaving, AProgramWithoutTheLibraryByVfork) {
-  serve_by_cat(true, pattern(1000));
+  serve_by_cat(start_plain_cat_by_vfork, pattern(1000));
 }
 
 void install(std::vector<sock_filter> filter, bool by_syscall) {
@@ -527,6 +538,21 @@ TEST_F(Leaving, AFilterThatForbidsACommandThatOnlyTheLibraryGives) {
       pair.server.close();
     });
     child.expect_success();
+  }
+}
+
+// What the library looks for is not what a program needs to execute another.
+TEST_F(Leaving, AProgramIsExecutedWhereAFilterForbidsToLookForIt) {
+  for (const bool is_searched : {false, true}) {
+    serve_by_cat(
+        [=](int fd) {
+          const pid_t pid = fork();
+          if (pid != 0) return pid;
+          forbid({SYS_faccessat, SYS_faccessat2, SYS_fgetxattr}, false);
+          become_plain_cat(fd, is_searched);
+          return pid;
+        },
+        "");
   }
 }
 
