@@ -828,6 +828,30 @@ TEST_F(RawHostileTest, AnErrorThatASendHasKeptIsToldBeforeAllIsPlain) {
   EXPECT_EQ(error_of_recv(), EPROTOTYPE) << "once";
 }
 
+// The kernel has cut the marker that answers the peer's, and the rest meets a reset.
+TEST_F(RawHostileTest, AResetThatTheRestOfAMarkerMeetsIsToldByTheSend) {
+  begin();
+  static const auto real = base::sys.sendmsg;
+  base::sys.sendmsg = [](int fd, const msghdr* m, int flags) -> ssize_t {
+    base::sys.sendmsg = real;
+    return ::send(fd, m->msg_iov[0].iov_base, 10, flags);
+  };
+  mark(1);
+  EXPECT_EQ(error_of_recv(), EAGAIN);
+  base::sys.sendmsg = real;
+  const linger reset{.l_onoff = 1, .l_linger = 0};
+  setsockopt(tcp.client, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+  tcp.close_client();
+  static int signals;
+  signals = 0;
+  signal(SIGPIPE, [](int) { ++signals; });
+  EXPECT_EQ(end.send(pattern(10)).error, ECONNRESET);
+  EXPECT_EQ(signals, 0);
+  EXPECT_EQ(end.send(pattern(10)).error, EPIPE);
+  EXPECT_EQ(signals, 1);
+  signal(SIGPIPE, SIG_DFL);
+}
+
 // What was being sent was plain: there is nothing that the others could not go on with.
 TEST_F(RawHostileTest, ARelativeThatIsKilledInAPlainSend) {
   begin();
