@@ -242,14 +242,20 @@ TEST_F(MemoryTest, WithoutMemoryForTheRingsTheirFirstPageServes) {
   }
 }
 
+// Not before there is no room, however little time it has.
 TEST_F(MemoryTest, ABlockingWriterTimesOutAsTcpDoes) {
-  const timeval limit{0, 50'000};
-  setsockopt(a.fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-  const Io io = a.send(pattern(9'000'000));
-  EXPECT_GE(io.count, 4 << 20);
-  EXPECT_LT(io.count, 9'000'000);
-  EXPECT_FALSE(is_writable(a.fd));
-  EXPECT_EQ(a.send(pattern(10)).error, EAGAIN);
+  for (const int us : {1'000, 50'000}) {
+    TcpPair pair{20'000, 20'000, TcpPair::Sizes::kHosts};
+    MemoryEnd x(pair.client, Role::kInitiator), y(pair.server, Role::kResponder);
+    join(x, y);
+    const timeval limit{0, us};
+    setsockopt(x.fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    const Io io = x.send(pattern(9'000'000));
+    EXPECT_GE(io.count, 4 << 20) << us;
+    EXPECT_LT(io.count, 9'000'000) << us;
+    EXPECT_FALSE(is_writable(x.fd)) << us;
+    EXPECT_EQ(x.send(pattern(10)).error, EAGAIN) << us;
+  }
 }
 
 // Non-blocking writer and reader with edge-triggered pollers of the kernel, sizes beyond the ring.

@@ -212,7 +212,8 @@ class MemorySender {
       Duration left = is_first ? kReaderPatience : kLivenessCheck;
       if (deadline != kNever) left = std::min(left, deadline - base::now());
       if (left.ns <= 0) {
-        error_ = EAGAIN;
+        // There may be room that only patience has kept back.
+        if (!lane_->spill()) error_ = EAGAIN;
         break;
       }
       sleep_on(futex, left, deadline);
