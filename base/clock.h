@@ -34,8 +34,8 @@ namespace base {
 Time now();
 // The same as of the last tick, a few ms ago at most, for half the price.
 Time coarse_now();
-// Counts up alike on all processors of a host, in no unit: what came first, for a tenth of now()'s
-// price.
+// Counts up in no unit, alike on all processors of a host wherever the kernel trusts it for its own
+// clock: what came first, for a tenth of now()'s price. Nothing but order may depend on it.
 inline uint64_t ticks() {
   return __builtin_ia32_rdtsc();
 }

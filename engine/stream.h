@@ -116,7 +116,7 @@ struct Glance {
   bool has_bytes = false;         // some are there
   bool may_have_ended = false;    // the peer's FIN, of which this says nothing else, may be there
   uint64_t position = 0;          // changes with each that comes
-  uint64_t came_at = 0;           // base::ticks() of the last, behind Stream::want_order()
+  uint64_t ready_since = 0;       // base::ticks(), behind Stream::want_order(); 0: not known
   uint32_t peer_cpu = 0;          // where the peer last ran, plus 1; 0 if not known
 };
 
@@ -217,7 +217,7 @@ class Stream {
   virtual void await_calls(Time /*give_up*/) {}
 
   virtual Glance glance() const = 0;
-  // Glances shall tell when bytes came, of those that come in memory from now on.
+  // Glances shall tell since when there are bytes, of those that come in memory from now on.
   virtual void want_order() = 0;
   // Has a stream of this process ever been in memory? If not, glance() need not be asked.
   static bool is_memory_in_use() { return is_memory_in_use_.load(std::memory_order_relaxed); }

@@ -325,13 +325,15 @@ int own_epoll_pwait2(int set, epoll_event* events, int room, const timespec* tim
                      const sigset_t* mask) {
   if (!is_any_ours() || !has_room(events, room) || !is_timeout(timeout)) [[likely]]
     return real.epoll_pwait2(set, events, room, timeout, mask);
+  const auto wait = [=](epoll_event* at, int space, const timespec* left) {
+    const bool may_sleep = left == nullptr || left->tv_sec != 0 || left->tv_nsec != 0;
+    return base::woken(real.epoll_pwait2(set, at, space, left, mask), may_sleep);
+  };
+  if (is_kernels_alone()) return wait(events, room, timeout);
   return wait_on(set, events, room, PollDeadline::after(timeout, mask),
                  [=](epoll_event* at, int space, const PollDeadline& deadline) {
                    timespec rest;
-                   const timespec* left = deadline.left(rest);
-                   const bool may_sleep =
-                       left == nullptr || left->tv_sec != 0 || left->tv_nsec != 0;
-                   return base::woken(real.epoll_pwait2(set, at, space, left, mask), may_sleep);
+                   return wait(at, space, deadline.left(rest));
                  });
 }
 

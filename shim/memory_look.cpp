@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/process.h"
 #include "base/spin.h"
 
@@ -43,6 +44,7 @@ void MemoryLook::add(WatchedSet::Watch& w, unsigned place) {
 }
 
 void MemoryLook::know(std::span<const epoll_event> events) {
+  if (events.empty()) return;
   for (unsigned i = 0; i < count_; ++i) {
     const uint64_t data = items_[i].watch->data.load(std::memory_order_relaxed);
     for (const epoll_event& event : events)
@@ -71,17 +73,15 @@ bool MemoryLook::note(unsigned i, const engine::Glance& glance) {
   Item& item = items_[i];
   const uint32_t news = news_of(item, glance);
   if (glance.peer_cpu != 0) peer_cpu_ = glance.peer_cpu;
-  if (glance.is_in_memory && !item.watch->is_ordered.load(std::memory_order_relaxed) &&
-      set_.end_.load(std::memory_order_relaxed) > 1) {
-    item.watch->is_ordered.store(true, std::memory_order_relaxed);
+  if (glance.is_in_memory && glance.ready_since == 0 &&
+      set_.end_.load(std::memory_order_relaxed) > 1)
     item.stream->want_order();
-  }
   item.is_on_wire = !glance.is_in_memory || glance.is_wire_in_use || glance.may_have_ended;
   if ((news & ~item.news) == 0) return false;
-  if (item.news == 0) order_[found_++] = static_cast<uint8_t>(i);
+  if (item.news == 0) order_[found_++] = i;
   item.news |= news;
   item.position = glance.position;
-  item.came_at = glance.came_at;
+  item.ready_since = glance.ready_since;
   return !item.is_known;
 }
 
@@ -130,44 +130,78 @@ uint32_t MemoryLook::take(Item& item) {
   WatchedSet::Watch& w = *item.watch;
   uint32_t news = item.news;
   if ((news & kReadable) == 0) return news;
-  const bool is_edge = (w.events.load(std::memory_order_relaxed) & EPOLLET) != 0;
-  if (w.reported.exchange(item.position, std::memory_order_relaxed) == item.position && is_edge)
+  if ((w.events.load(std::memory_order_relaxed) & EPOLLET) == 0) {
+    w.reported.store(item.position, std::memory_order_relaxed);
+  } else if (w.reported.exchange(item.position, std::memory_order_relaxed) == item.position) {
     news &= ~kReadable;
+  }
   w.has_lazy_bell.store(true, std::memory_order_relaxed);
   item.stream->let_bells_lie(base::thread_id());
   return news;
 }
 
-int MemoryLook::put_as_it_came(epoll_event* events, int count) {
-  std::sort(order_, order_ + found_,
-            [this](uint8_t a, uint8_t b) { return items_[a].came_at < items_[b].came_at; });
-  int others = count;
-  for (unsigned i = 0; i < found_; ++i) {
-    Item& item = items_[order_[i]];
-    const uint64_t data = item.watch->data.load(std::memory_order_relaxed);
-    epoll_event* const end = events + count;
-    epoll_event* same = std::find_if(events, events + others,
-                                     [=](const epoll_event& e) { return e.data.u64 == data; });
-    uint32_t news = take(item);
-    if (same != events + others) {
-      // The kernel lists it where an old bell came.
-      news |= same->events;
-      std::copy(same + 1, end, same);
-      --others;
-      --count;
-    }
-    if (news == 0) continue;
-    events[count].events = news;
-    events[count++].data.u64 = data;
+// The oldest first. What a peer notes of itself may be a lie, and then it is misplaced, but nobody
+// else is.
+void MemoryLook::sort_found() {
+  const uint64_t now = base::ticks();
+  for (unsigned n = 0; n < found_; ++n) {
+    constexpr uint64_t kOldest = ~uint64_t{0} / kAll / kAll;
+    const uint64_t since = found_item(n).ready_since;
+    const uint64_t age = since > now ? 0 : std::min(now - since, kOldest);
+    order_[n] |= (kOldest - age) * kAll * kAll + n * kAll;
   }
-  return count;
+  std::sort(order_, order_ + found_);
+}
+
+unsigned MemoryLook::find_data(uint64_t data) const {
+  unsigned n = 0;
+  while (n < found_ && items_[order_[n] % kAll].watch->data.load(std::memory_order_relaxed) != data)
+    ++n;
+  return n;
+}
+
+// Of its other members the kernel knows only which of the streams it lists before them: those stay
+// before them.
+int MemoryLook::put_all(epoll_event* events, int count, int all) {
+  sort_found();
+  int others = 0;
+  for (int i = 0; i < count; ++i) {
+    const epoll_event event = events[i];
+    if (const unsigned n = find_data(event.data.u64); n == found_) {
+      events[others++] = event;
+    } else {
+      found_item(n).others_before = others;
+      found_item(n).kernel_news = event.events;
+    }
+  }
+  for (unsigned n = found_; n-- > 1;)
+    found_item(n - 1).others_before =
+        std::min(found_item(n - 1).others_before, found_item(n).others_before);
+  epoll_event* other = events + (all - others);
+  std::copy_backward(events, events + others, events + all);
+  int put = 0;
+  for (unsigned n = 0; n < found_; ++n) {
+    Item& item = found_item(n);
+    const epoll_event* const before = events + all - others + std::min(others, item.others_before);
+    while (other < before) events[put++] = *other++;
+    const uint32_t news = take(item) | item.kernel_news;
+    if (news == 0) continue;
+    events[put].events = news;
+    events[put++].data.u64 = item.watch->data.load(std::memory_order_relaxed);
+  }
+  while (other < events + all) events[put++] = *other++;
+  return put;
 }
 
 int MemoryLook::put(epoll_event* events, int count, int room) {
+  if (found_ == 0) return count;
   const int others = count;
-  if (found_ > 1 && count + static_cast<int>(found_) <= room) return put_as_it_came(events, count);
+  int all = count + static_cast<int>(found_);
+  for (int i = 0; i < count; ++i)
+    if (find_data(events[i].data.u64) < found_) --all;
+  if (all <= room) return put_all(events, count, all);
   for (unsigned i = 0; i < found_; ++i) {
-    Item& item = items_[order_[i]];
+    Item& item = found_item(i);
     const uint64_t data = item.watch->data.load(std::memory_order_relaxed);
     epoll_event* same = std::find_if(events, events + others,
                                      [=](const epoll_event& e) { return e.data.u64 == data; });

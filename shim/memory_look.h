@@ -10,6 +10,7 @@
 #define DDPSOCK_SHIM_MEMORY_LOOK_H_
 
 #include <array>
+#include <limits>
 #include <memory>
 #include <span>
 
@@ -28,9 +29,11 @@ class MemoryLook {
     int fd;
     unsigned place = 0;
     bool is_on_wire = false;
-    uint32_t news = 0;
+    uint32_t news = 0, kernel_news = 0;
     bool is_known = false;
-    uint64_t position = 0, came_at = 0;
+    uint64_t position = 0, ready_since = 0;
+    // So many events that are no streams are reported before it.
+    int others_before = std::numeric_limits<int>::max();
   };
 
  public:
@@ -45,7 +48,7 @@ class MemoryLook {
     union {
       std::array<Item, kItems> items;
     };
-    std::array<uint8_t, kItems> order;
+    std::array<uint64_t, kItems> order;
     std::array<int, kItems> wires;
   };
   static bool is_few(const WatchedSet& set) {
@@ -77,9 +80,9 @@ class MemoryLook {
   // FPDUs, or their end has come.
   std::span<const int> wires();
 
-  // Adds what was found to `count` events that are there: as it came, or, where there is not room
-  // for all, what was left out last first. The bells of these streams may lie from now on. How many
-  // there are now, at most `room`.
+  // Adds what was found to `count` events that are there: in the order in which it became ready,
+  // or, where there is not room for all, what was left out last first. The bells of these streams
+  // may lie from now on. How many there are now, at most `room`.
   int put(epoll_event* events, int count, int room);
 
  private:
@@ -88,12 +91,16 @@ class MemoryLook {
   bool pass();
   bool note(unsigned i, const engine::Glance& glance);
   static uint32_t news_of(const Item& item, const engine::Glance& glance);
-  int put_as_it_came(epoll_event* events, int count);
+  void sort_found();
+  int put_all(epoll_event* events, int count, int all);
+  // Which of those that were found has this data; found_: none.
+  unsigned find_data(uint64_t data) const;
+  Item& found_item(unsigned n) { return items_[order_[n] % kAll]; }
   static uint32_t take(Item& item);
 
   WatchedSet& set_;
-  Item* const items_;     // the first `count_` are made
-  uint8_t* const order_;  // items with news, as they were found
+  Item* const items_;      // the first `count_` are made
+  uint64_t* const order_;  // numbers of items with news, as they were found, and then sorted
   int* const wires_;
   unsigned count_ = 0, found_ = 0;
   uint32_t peer_cpu_ = 0;  // where one of the peers last ran, as Glance has it

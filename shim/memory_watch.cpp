@@ -224,9 +224,12 @@ void WatchedSet::watch(int set, int fd, const epoll_event& event) {
   if (is_new) {
     w->seen.store(~uint64_t{0}, std::memory_order_relaxed);
     w->has_lazy_bell.store(false, std::memory_order_relaxed);
-    w->is_ordered.store(false, std::memory_order_relaxed);
   }
   w->fd.store(fd + 1, std::memory_order_release);
+  if (s->end_.load(std::memory_order_relaxed) < 2) return;
+  // The first was alone until the second came.
+  for (const int other : {fd, s->watches_[0].fd.load(std::memory_order_acquire) - 1})
+    if (other >= 0) with_stream(other, [](engine::Stream& stream) { stream.want_order(); });
 }
 
 void WatchedSet::leave_to_kernel(int set, int fd, const epoll_event& event) {

@@ -128,8 +128,7 @@ class WatchedSet {
     std::atomic<uint64_t> seen;      // how far at `seen_at`
     std::atomic<int64_t> seen_at;
     std::atomic<bool> has_lazy_bell;
-    std::atomic<bool> is_ordered;  // Stream::want_order()
-    std::atomic<bool> is_hushed;   // the kernel is not to say that it is readable
+    std::atomic<bool> is_hushed;  // the kernel is not to say that it is readable
   };
   friend class MemoryLook;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // One direction of a shared-memory connection: bytes in memory, and beside it the TCP connection
-// ("the wire") for what came before, for bells and for filler. No wait, no clock.
+// ("the wire") for what came before, for bells and for filler. No wait; of clocks only the
+// processor's, for a reader that wants order.
 //
 // Positions count bytes since the beginning and never wrap (63 bits). What a side knows for sure it
 // keeps in its own state (LaneTx, LaneRx, in memory the peer does not have); everything in `Lane`
@@ -64,7 +65,9 @@ struct Lane {
     std::atomic<uint64_t> tail;
     std::atomic<uint64_t> base, ring_from, spill_from;
     std::atomic<uint64_t> octets;
-    std::atomic<uint64_t> published_at;  // base::ticks() of the last bytes, for who wants_order
+    // base::ticks() when the first of the bytes came that were unread after them, for who
+    // wants_order. Before that 0.
+    std::atomic<uint64_t> unread_since;
     // Octets that there will ever be, plus 1, once it has left: FPDUs follow them. 0: not left.
     std::atomic<uint64_t> last_octet;
     std::atomic<uint32_t> has_ended;  // its FIN is on the wire, or will be at once
@@ -171,8 +174,7 @@ class LaneWriter {
   Publication publish(size_t n, uint32_t cpu) {
     if (lane_.writer.cpu.load(std::memory_order_relaxed) != cpu)
       lane_.writer.cpu.store(cpu, std::memory_order_relaxed);
-    if (lane_.bell.wants_order.load(std::memory_order_relaxed) != 0)
-      lane_.writer.published_at.store(base::ticks(), std::memory_order_relaxed);
+    if (lane_.bell.wants_order.load(std::memory_order_relaxed) != 0) note_time();
     Publication p = shm::publish(lane_.writer.tail, lane_.bell.armed, s_.tail, s_.tail + n);
     if (p == Publication::kClosed || p == Publication::kCorrupt) return p;
     s_.tail += n;
@@ -272,6 +274,13 @@ class LaneWriter {
         {most, static_cast<size_t>(s_.spill_until - s_.tail), kSpillSize - offset});
     if (n == 0) return {nullptr, 0};
     return {rings_.data() + kRingSize + offset, n};
+  }
+
+  // Bytes are about to be published: a poller on TCP lists a socket where the first of them came.
+  void note_time() {
+    if (s_.head != s_.tail) look_at_head();
+    if (s_.head == s_.tail)
+      lane_.writer.unread_since.store(base::ticks(), std::memory_order_relaxed);
   }
 
   void look_at_head(std::memory_order order = std::memory_order_acquire) {

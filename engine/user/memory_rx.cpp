@@ -167,14 +167,15 @@ Glance glance(const Connection& c) {
       .has_bytes = !is_behind_wire && (unread >= mark || (unread > 0 && has_ended)),
       .may_have_ended = has_ended,
       .position = tail,
-      .came_at = in.writer.published_at.load(std::memory_order_relaxed),
+      .ready_since = in.writer.unread_since.load(std::memory_order_relaxed),
       .peer_cpu = in.writer.cpu.load(std::memory_order_relaxed)};
 }
 
 void want_order(Connection& c) {
   shm::Segment* segment = c.segment.load(std::memory_order_acquire);
   if (segment == nullptr) return;
-  segment->lane_from(other(c.r.memory.end)).bell.wants_order.store(1, std::memory_order_relaxed);
+  std::atomic<uint32_t>& wish = segment->lane_from(other(c.r.memory.end)).bell.wants_order;
+  if (wish.load(std::memory_order_relaxed) == 0) wish.store(1, std::memory_order_relaxed);
 }
 
 bool has_memory_room(const Connection& c) {

@@ -245,6 +245,71 @@ TEST_F(Order, StreamsComeInTheOrderInWhichTheyWereWritten) {
   }
 }
 
+// Where the first bytes came is what counts, as on TCP, and all that comes after them belongs
+// there.
+TEST_F(Order, MoreForAStreamThatIsReadyDoesNotPutItBack) {
+  Set set;
+  set.add(a_.server.get(), 1);
+  set.add(b_.server.get(), 2);
+  for (int round = 0; round < kRounds && !HasFailure(); ++round) {
+    const bool is_second_first = round % 2 == 1;
+    const Pair& older = is_second_first ? b_ : a_;
+    const Pair& younger = is_second_first ? a_ : b_;
+    send_all(older.client.get(), "1");
+    await_arrival(older.server.get());
+    send_all(younger.client.get(), "x");
+    await_arrival(younger.server.get());
+    send_all(older.client.get(), "2");
+    EXPECT_EQ(set.wait(16),
+              (is_second_first ? std::vector<uint64_t>{2, 1} : std::vector<uint64_t>{1, 2}))
+        << round;
+    EXPECT_EQ(recv_exactly(older.server.get(), 2), "12");
+    EXPECT_EQ(recv_exactly(younger.server.get(), 1), "x");
+    EXPECT_TRUE(set.wait(16, 0).empty());
+  }
+}
+
+// Nobody has looked at the set before.
+TEST_F(Order, TheFirstAnswerOfASetIsInOrder) {
+  for (int round = 0; round < 20 && !HasFailure(); ++round) {
+    Pair a = joined_pair(), b = joined_pair();
+    Set set;
+    set.add(a.server.get(), 1);
+    set.add(b.server.get(), 2);
+    for (const Pair* pair : {&b, &a}) {
+      send_all(pair->client.get(), "x");
+      await_arrival(pair->server.get());
+    }
+    EXPECT_EQ(set.wait(16), (std::vector<uint64_t>{2, 1})) << round;
+  }
+}
+
+// The program has slept for the first of them, and the kernel still lists where it was rung.
+TEST_F(Order, OldBellsTakeNobodysRoom) {
+  std::vector<Pair> pairs;
+  Set set;
+  for (uint64_t i = 0; i < 9; ++i) {
+    pairs.push_back(joined_pair());
+    set.add(pairs[i].server.get(), i);
+  }
+  std::vector<uint64_t> written{0, 1, 2, 3, 4, 5, 6, 7, 8};
+  for (int round = 0; round < 100 && !HasFailure(); ++round) {
+    EXPECT_TRUE(set.wait(16, 1).empty());  // it has slept
+    std::next_permutation(written.begin(), written.end());
+    for (int time = 0; time < 2; ++time) {
+      std::reverse(written.begin(), written.end());
+      for (const uint64_t i : written) {
+        send_all(pairs[i].client.get(), "x");
+        await_arrival(pairs[i].server.get());
+      }
+      sleep_ms(1);  // the kernel is asked
+      EXPECT_EQ(set.wait(16), written) << round;
+      for (const Pair& pair : pairs) EXPECT_EQ(recv_exactly(pair.server.get(), 1), "x");
+      EXPECT_TRUE(set.wait(16, 0).empty());
+    }
+  }
+}
+
 class OrderBeside : public Order, public testing::WithParamInterface<Kind> {
  protected:
   const std::unique_ptr<Other> other_ = GetParam().make();
@@ -315,6 +380,37 @@ TEST_P(OrderBeside, AStreamThatWasReadyBeforeIsReportedWithIt) {
     // The kernel still lists both, and would look at them one after the other.
     EXPECT_TRUE(set.wait(8, 0).empty());
     done.store(HasFailure() ? rounds + 1 : round + 1);
+  }
+}
+
+// The kernel knows where the other came between two of them.
+TEST_P(OrderBeside, BetweenTwoStreamsItIsReportedBetweenThem) {
+  Set set;
+  set.add(a_.server.get(), 1);
+  set.add(other_->fd(), kOther);
+  set.add(b_.server.get(), 2);
+  for (int round = 0; round < GetParam().rounds && !HasFailure(); ++round) {
+    EXPECT_TRUE(set.wait(8, round % 8 == 0 ? 1 : 0).empty());
+    const bool is_second_first = round % 2 == 1;
+    const Pair& older = is_second_first ? b_ : a_;
+    const Pair& younger = is_second_first ? a_ : b_;
+    send_all(older.client.get(), "x");
+    await_arrival(older.server.get());
+    other_->make_ready();
+    send_all(younger.client.get(), "x");
+    await_arrival(younger.server.get());
+    const std::vector<uint64_t> ready = set.wait(8);
+    ASSERT_EQ(ready.size(), 3u);
+    if (round % 8 == 0) {
+      EXPECT_EQ(ready[1], kOther) << round;
+    }
+    EXPECT_EQ(std::find(ready.begin(), ready.end(), is_second_first ? 2u : 1u) <
+                  std::find(ready.begin(), ready.end(), is_second_first ? 1u : 2u),
+              true)
+        << round;
+    EXPECT_EQ(recv_exactly(older.server.get(), 1), "x");
+    EXPECT_EQ(recv_exactly(younger.server.get(), 1), "x");
+    other_->drain();
   }
 }
 
