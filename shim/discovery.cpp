@@ -98,9 +98,9 @@ bool is_here_and_routable(int fd, const Address& server) {
 
 // Those that take new clients: neither withdrawn nor gone to where the library is not.
 std::optional<Entry> registered(const KernelSocket& listener, uint64_t netns, Talk talk,
-                                FoundRegistry* registry = nullptr) {
-  const Lookup found =
-      look_up(listener.uid, {.netns = netns, .cookie = marked(listener.cookie, talk)}, registry);
+                                FoundRegistry& registry) {
+  const SocketKey key{.netns = netns, .cookie = marked(listener.cookie, talk)};
+  const Lookup found = look_up(listener.uid, key, &registry);
   if (found.outcome != Lookup::Outcome::kFound || found.entry.kind != Kind::kListener)
     return std::nullopt;
   if (found.entry.is_retired || found.entry.escaped.is_any()) return std::nullopt;
@@ -121,7 +121,8 @@ struct ListenerCensus {
     const bool is_wildcard = s.local.is_wildcard() &&
                              (server.is_v4() ? s.local.is_v4() || !s.is_v6_only : !s.local.is_v4());
     if (!is_exact && !is_wildcard) return;
-    const bool is_missing = !registered(s, netns, talk);
+    FoundRegistry unused;
+    const bool is_missing = !registered(s, netns, talk, unused);
     (is_exact ? is_any_exact : is_any_wildcard) = true;
     (is_exact ? is_exact_unregistered : is_wildcard_unregistered) |= is_missing;
     is_any_exact_unbound |= is_exact && !s.is_bound_to_device();
@@ -145,9 +146,9 @@ Listening take_census(InetDiag& diag, const Address& server, Talk talk) {
 }
 
 Listening judge_listener(InetDiag& diag, const Address& server, Talk talk,
-                         const Result<KernelSocket>& listener) {
+                         const Result<KernelSocket>& listener, FoundRegistry& registry) {
   if (!listener) return listener.error() == Errno{ENOENT} ? Listening::kNone : Listening::kUnknown;
-  const auto entry = registered(*listener, diag.netns(), talk);
+  const auto entry = registered(*listener, diag.netns(), talk, registry);
   if (!entry) return Listening::kUnregistered;
   if (!entry->is_alone) return take_census(diag, server, talk);
   if (talk == Talk::kStream && !listener->is_bound_to_device())
@@ -155,8 +156,9 @@ Listening judge_listener(InetDiag& diag, const Address& server, Talk talk,
   return Listening::kRegistered;
 }
 
-Listening judge_listening(InetDiag& diag, const Address& server, Talk talk) {
-  return judge_listener(diag, server, talk, diag.find_listener(server));
+Listening judge_listening(InetDiag& diag, const Address& server, Talk talk,
+                          FoundRegistry& registry) {
+  return judge_listener(diag, server, talk, diag.find_listener(server), registry);
 }
 
 // The cookie of one that took all connections to `server` a short while ago and takes new clients;
@@ -167,7 +169,7 @@ uint64_t find_recent_listener(uint64_t netns, const Address& server, FoundRegist
   KernelSocket listener;
   listener.cookie = met->cookie;
   listener.uid = met->uid;
-  const auto entry = registered(listener, netns, Talk::kStream, &registry);
+  const auto entry = registered(listener, netns, Talk::kStream, registry);
   return entry && entry->is_alone ? met->cookie : 0;
 }
 
@@ -303,20 +305,36 @@ struct Peering {
   Result<KernelSocket> find(InetDiag& diag) const { return diag.find_connection(remote, local); }
 };
 
+// The end that a client has connected to, and who listens there if that was asked.
+struct ServerSide {
+  Result<KernelSocket> end;
+  std::optional<Result<KernelSocket>> listener{};
+};
+
+// Who listens there is asked in the same breath where that will matter.
+ServerSide find_server_side(InetDiag& diag, const Peering& peering, const Inquiry& inquiry) {
+  if (inquiry.listener == 0) return {peering.find(diag)};
+  const auto [end, listener] = diag.find_end_and_listener(peering.remote, peering.local);
+  return {end, listener};
+}
+
 // Will a process with the library have the connection to `server`? Waiting to be accepted, it is
 // its listener's, and dies with it: if the listeners there are not registered now, somebody has
 // taken the port over since, or the listener has gone to where the library is not. Accepted
 // already, it was taken from the listeners that we asked about just before: nothing else had the
 // time. Of one that we asked about earlier this is so if it is there still, for it was alone; no
 // other can have listened beside it but on a device, which its connections would have from it.
-bool is_in_good_hands(InetDiag& diag, const KernelSocket& peer, const Address& server,
+// REQUIRES: the end was found.
+bool is_in_good_hands(InetDiag& diag, const ServerSide& peer, const Address& server,
                       const Inquiry& inquiry) {
-  if (peer.has_inode && inquiry.listener == 0) return true;
-  const auto listener = diag.find_listener(server);
-  const Listening now = judge_listener(diag, server, Talk::kStream, listener);
-  if (!peer.has_inode) return now != Listening::kUnregistered;
+  const KernelSocket& end = *peer.end;
+  if (end.has_inode && inquiry.listener == 0) return true;
+  const auto listener = peer.listener ? *peer.listener : diag.find_listener(server);
+  FoundRegistry unused;
+  const Listening now = judge_listener(diag, server, Talk::kStream, listener, unused);
+  if (!end.has_inode) return now != Listening::kUnregistered;
   return now == Listening::kRegistered && listener->cookie == inquiry.listener &&
-         !peer.is_bound_to_device();
+         !end.is_bound_to_device();
 }
 
 // Takes the word back, if nobody has used it: then the other end obeys it. A client that is in
@@ -339,7 +357,8 @@ Listening find_listening(int fd, const Address& server, Talk talk) {
   InetDiag diag;
   if (!is_same_namespace(diag, key_of(fd))) return Listening::kUnknown;
   if (!is_here_and_routable(fd, server)) return Listening::kUnknown;
-  return judge_listening(diag, destination(server), talk);
+  FoundRegistry unused;
+  return judge_listening(diag, destination(server), talk, unused);
 }
 
 Inquiry begin_inquiry(int fd) {
@@ -353,7 +372,7 @@ Listening find_listening(int fd, const Address& server, Inquiry& inquiry) {
   if (inquiry.listener != 0) return Listening::kRegistered;
   InetDiag diag(inquiry.key.netns);
   if (!is_same_namespace(diag, inquiry.key)) return Listening::kUnknown;
-  return judge_listening(diag, to, Talk::kStream);
+  return judge_listening(diag, to, Talk::kStream, inquiry.registry);
 }
 
 Publication publish_client(const Inquiry& client, const Address& server, bool wants_crc,
@@ -385,7 +404,7 @@ static void tell_other_end(const Inquiry& inquiry, const Address& from, uint64_t
   entry.made_at = boot_seconds();
   std::memcpy(entry.local.bytes.data(), &key.cookie, sizeof key.cookie);
   entry.remote = from;
-  if (!registry.publish(entry, kNeverGone, nullptr)) return;
+  if (!registry.add(entry)) return;
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!registry.find(key)) registry.withdraw(entry.key);
 }
@@ -405,24 +424,25 @@ Confirmation confirm_client(int fd, const Inquiry& inquiry, bool is_required) {
   InetDiag diag(key.netns);
   const Peering peering{*local, *remote};
   const bool can_ask = is_same_namespace(diag, key);
-  if (const auto peer = peering.find(diag); can_ask && peer) {
-    if (peer->has_inode && is_used_up()) return Confirmation::kConfirmed;
-    if (is_in_good_hands(diag, *peer, *remote, inquiry)) {
+  if (const auto peer = find_server_side(diag, peering, inquiry); can_ask && peer.end) {
+    if (peer.end->has_inode && is_used_up()) return Confirmation::kConfirmed;
+    if (is_in_good_hands(diag, peer, *remote, inquiry)) {
       registry->set_addresses(key, *local, *remote);
-      tell_other_end(inquiry, *local, peer->cookie);
+      tell_other_end(inquiry, *local, peer.end->cookie);
       return Confirmation::kConfirmed;
     }
-  } else if (!can_ask || peer.error() != Errno{ENOENT}) {
+  } else if (!can_ask || peer.end.error() != Errno{ENOENT}) {
     // Both ends on one address of this host is as good as an answer, if the listener is known.
     const bool is_here = remote->is_loopback() || local->bytes == remote->bytes;
     if (is_here && inquiry.listener == 0) return Confirmation::kConfirmed;
   }
+  if (!ends_of(fd)) return Confirmation::kConfirmed;
   // An accepting process that looks now finds the doubt; one that looked before has its socket in
   // the table, and accepted, where the second look finds it.
   if (!registry->set_doubtful(key, true)) return Confirmation::kConfirmed;
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const auto peer = peering.find(diag);
-  if (can_ask && peer && is_in_good_hands(diag, *peer, *remote, inquiry)) {
+  const auto peer = find_server_side(diag, peering, inquiry);
+  if (can_ask && peer.end && is_in_good_hands(diag, peer, *remote, inquiry)) {
     registry->set_doubtful(key, false);
     return Confirmation::kConfirmed;
   }
@@ -599,7 +619,8 @@ struct ClientQuestion {
 }  // namespace
 
 Client find_client(int fd, Inquiry& inquiry) {
-  inquiry.key = key_of(fd);
+  inquiry.key.cookie = socket_cookie(fd);
+  if (inquiry.key.netns == 0) inquiry.key.netns = netns_cookie(fd);
   if (const auto heard = heard_from_client(inquiry)) return *heard;
   ClientQuestion question{inquiry};
   const auto ask = [](void* context) {

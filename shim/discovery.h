@@ -86,7 +86,8 @@ enum class Client : uint8_t {
 };
 
 // Who connected to the accepted socket `fd`? A publication is used up by asking. What is found out
-// about `fd` is noted in the inquiry, which has its ends, if it has any.
+// about `fd` is noted in the inquiry, which has its ends, if it has any, and its network namespace
+// if that is known.
 Client find_client(int fd, Inquiry& inquiry);
 
 // The same in message mode, where a client publishes beside its word the descriptor by which it has

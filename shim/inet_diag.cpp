@@ -126,6 +126,24 @@ Result<std::span<const uint8_t>> receive(int fd, std::span<uint8_t> into) {
 constexpr int kMostStrays = 8;
 constinit std::atomic<uint32_t> questions{0};
 
+// The kernel falls back to the listener on the local address.
+Result<KernelSocket> as_connection(const Result<KernelSocket>& found) {
+  if (found && found->is_listener) return fail_errno(ENOENT);
+  return found;
+}
+
+Result<KernelSocket> as_listener(const Result<KernelSocket>& found) {
+  if (found && !found->is_listener) return fail_errno(ENOENT);
+  return found;
+}
+
+// For a listener is asked as for a connection that is not there.
+Address nobody_like(const Address& server) {
+  Address nobody;
+  if (server.is_v4()) nobody.bytes[10] = nobody.bytes[11] = 0xff;
+  return nobody;
+}
+
 uint32_t next_question() {
   if (questions.load(std::memory_order_relaxed) == 0) {
     std::array<uint8_t, sizeof(uint32_t)> random{};
@@ -205,21 +223,22 @@ void InetDiag::close() {
     keep_diag_socket(fd_, is_all_read_ && netns_ == wanted_netns_ ? netns_ : 0);
 }
 
-Status<> InetDiag::ask(Query& query) {
+Status<> InetDiag::ask(std::span<Query> queries) {
+  static_assert(sizeof(Query) % NLMSG_ALIGNTO == 0);
   if (fd_ < 0) return fail_errno(-fd_);
-  query.header.nlmsg_seq = question_ = next_question();
-  const long n = base::kernel_call(SYS_sendto, fd_, &query, sizeof query, 0, nullptr, 0);
-  if (n != static_cast<long>(sizeof query)) return fail_errno(n < 0 ? errno : EBADMSG);
+  for (Query& query : queries) query.header.nlmsg_seq = next_question();
+  const long n =
+      base::kernel_call(SYS_sendto, fd_, queries.data(), queries.size_bytes(), 0, nullptr, 0);
+  if (n != static_cast<long>(queries.size_bytes())) return fail_errno(n < 0 ? errno : EBADMSG);
   is_all_read_ = false;
   return {};
 }
 
-Result<KernelSocket> InetDiag::ask_one(Query query) {
-  if (const auto asked = ask(query); !asked) return std::unexpected(asked.error());
+Result<KernelSocket> InetDiag::answer_to(const Query& query) {
   uint8_t buffer[2048];
   nlmsghdr header{};
   std::span<const uint8_t> body;
-  for (int strays = 0; header.nlmsg_seq != question_; ++strays) {
+  for (int strays = 0; header.nlmsg_seq != query.header.nlmsg_seq; ++strays) {
     const auto answer = receive(fd_, buffer);
     if (!answer) return std::unexpected(answer.error());
     if (!Messages(*answer).next(header, body) || strays == kMostStrays) return fail_errno(EBADMSG);
@@ -231,20 +250,27 @@ Result<KernelSocket> InetDiag::ask_one(Query query) {
   return read_socket(body);
 }
 
+Result<KernelSocket> InetDiag::ask_one(Query query) {
+  if (const auto asked = ask({&query, 1}); !asked) return std::unexpected(asked.error());
+  return answer_to(query);
+}
+
 Result<KernelSocket> InetDiag::find_connection(const Address& local, const Address& remote) {
-  auto found = ask_one(Query(local, remote));
-  // The kernel falls back to the listener on the local address.
-  if (found && found->is_listener) return fail_errno(ENOENT);
-  return found;
+  return as_connection(ask_one(Query(local, remote)));
 }
 
 Result<KernelSocket> InetDiag::find_listener(const Address& server) {
-  Address nobody = server;
-  nobody.bytes = server.is_v4() ? parse_address("0.0.0.0")->bytes : Address{}.bytes;
-  nobody.port = 0;
-  auto found = ask_one(Query(server, nobody));
-  if (found && !found->is_listener) return fail_errno(ENOENT);
-  return found;
+  return as_listener(ask_one(Query(server, nobody_like(server))));
+}
+
+// The kernel answers in order, before the send returns: the last answer read, all are.
+InetDiag::Found InetDiag::find_end_and_listener(const Address& server, const Address& client) {
+  std::array queries{Query(server, client), Query(server, nobody_like(server))};
+  if (const auto asked = ask(queries); !asked)
+    return {std::unexpected(asked.error()), std::unexpected(asked.error())};
+  const auto end = answer_to(queries[0]);
+  is_all_read_ = false;
+  return {as_connection(end), as_listener(answer_to(queries[1]))};
 }
 
 Status<> InetDiag::visit_listeners(const Address& server, Visit visit, void* context) {
@@ -259,7 +285,7 @@ Status<> InetDiag::visit_family(uint8_t family, uint16_t port, Visit visit, void
   Query query(family, NLM_F_DUMP);
   query.request.idiag_states = kListening;
   query.request.id.idiag_sport = htons(port);
-  if (const auto asked = ask(query); !asked) return asked;
+  if (const auto asked = ask({&query, 1}); !asked) return asked;
   uint8_t buffer[kDumpBuffer];
   for (int reads = 0; reads < kMostDumpReads; ++reads) {
     const auto answer = receive(fd_, buffer);
@@ -267,7 +293,7 @@ Status<> InetDiag::visit_family(uint8_t family, uint16_t port, Visit visit, void
     nlmsghdr header;
     std::span<const uint8_t> body;
     for (Messages messages(*answer); messages.next(header, body);) {
-      if (header.nlmsg_seq != question_) continue;
+      if (header.nlmsg_seq != query.header.nlmsg_seq) continue;
       if (header.nlmsg_type == NLMSG_DONE) {
         is_all_read_ = true;
         return {};

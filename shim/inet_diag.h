@@ -61,6 +61,11 @@ class InetDiag : private base::Unfinished {
   // SO_REUSEPORT group it depends on the client's port, so one of them. ENOENT: none.
   Result<KernelSocket> find_listener(const Address& server);
 
+  // Both in one question: the end on `server` of the connection from `client`, and who listens
+  // there.
+  struct Found;
+  Found find_end_and_listener(const Address& server, const Address& client);
+
   // Calls `visit(context, socket)` for every listener on `port` that could take a connection to an
   // address of `server`'s family: bound to it, to a wildcard, or to another address.
   using Visit = void (*)(void* context, const KernelSocket& listener);
@@ -71,15 +76,19 @@ class InetDiag : private base::Unfinished {
   void close();
 
   struct Query;
-  Status<> ask(Query& query);
+  Status<> ask(std::span<Query> queries);
+  Result<KernelSocket> answer_to(const Query& query);
   Result<KernelSocket> ask_one(Query query);
   Status<> visit_family(uint8_t family, uint16_t port, Visit visit, void* context);
 
   int fd_ = -1;
-  uint32_t question_ = 0;
   uint64_t wanted_netns_, netns_ = 0;
   bool is_kept_ = false;
   bool is_all_read_ = true;  // no answer is left in it for whoever asks next
+};
+
+struct InetDiag::Found {
+  Result<KernelSocket> connection, listener;
 };
 
 }  // namespace ddpsock::shim

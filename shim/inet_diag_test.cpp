@@ -163,6 +163,26 @@ TEST_F(KeptSocket, IsOneAndOutOfTheWay) {
   EXPECT_NE(fcntl(kept[0], F_GETFD) & FD_CLOEXEC, 0);
 }
 
+TEST_F(KeptSocket, TellsAnEndAndItsListenerAtOnce) {
+  Outgoing client;
+  const Address server = local_address(listener_.fd()).value();
+  client.connect_without_asking(server.port);
+  const Address there = local_address(client.fd()).value();
+  Address nobody = there;
+  nobody.port = 1;
+  for (int i = 0; i < 2; ++i) {
+    InetDiag diag(netns_);
+    const auto [end, listener] = diag.find_end_and_listener(server, there);
+    ASSERT_TRUE(end && listener);
+    EXPECT_FALSE(end->has_inode);
+    EXPECT_EQ(listener->cookie, socket_cookie(listener_.fd()));
+    const auto [none, same] = diag.find_end_and_listener(server, nobody);
+    EXPECT_EQ(none.error(), Errno{ENOENT});
+    EXPECT_TRUE(same && same->cookie == listener->cookie);
+  }
+  EXPECT_EQ(diag_sockets().size(), 1u) << "an answer was left in it";
+}
+
 TEST_F(KeptSocket, IsInOneUsersHandsAtATime) {
   InetDiag outer(netns_);
   EXPECT_TRUE(can_ask());

@@ -30,6 +30,14 @@ inline std::optional<Ends> ends_of(int fd) {
   return ends;
 }
 
+// The same of one that was told where to connect to.
+inline std::optional<Ends> ends_of(int fd, const sockaddr_in6& peer) {
+  Ends ends{.local = {}, .peer = peer};
+  socklen_t size = sizeof ends.local;
+  if (base::kernel_call(SYS_getsockname, fd, &ends.local, &size) != 0) return std::nullopt;
+  return ends;
+}
+
 struct Inquiry {
   SocketKey key;               // of the socket
   std::optional<uid_t> owner;  // of that socket
@@ -38,6 +46,8 @@ struct Inquiry {
   uint64_t listener = 0;
   std::optional<Ends> ends{};  // of a connection that is known to be established
   FoundRegistry registry{};    // of who listens, or of who has accepted
+  // No option is set on the socket that would have to be looked for before its connection is used.
+  bool is_unprepared = false;
 };
 
 }  // namespace ddpsock::shim

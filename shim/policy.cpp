@@ -348,8 +348,9 @@ void forget_listener(int fd) {
   withdraw_listener(fd, Talk::kStream);
 }
 
-Verdict after_accept(int listener, int fd, Wish wish) {
+Verdict after_accept(int listener, int fd, Wish wish, uint64_t netns) {
   Inquiry inquiry;
+  inquiry.key.netns = netns;
   inquiry.ends = ends_of(fd);
   const auto local = inquiry.ends ? address_of(inquiry.ends->local) : local_address(fd);
   if (!local) return plain(kNotIp);

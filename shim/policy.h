@@ -128,7 +128,8 @@ void ask_with_nothing_kept();
 
 // After accept(2) gave `fd`, on a listener with `wish`. Never kProved unless the client published
 // it, and then always: the client has been promised. Plain and required: it must be given up.
-Verdict after_accept(int listener, int fd, Wish wish);
+// `netns`: the network namespace of the listener, if it is known.
+Verdict after_accept(int listener, int fd, Wish wish, uint64_t netns = 0);
 
 }  // namespace ddpsock::shim
 

@@ -74,11 +74,20 @@ TEST(Policy, SilentSameHostClientIsPlain) {
 TEST(Policy, ClientThatClosedAlreadyIsToldByItsBytes) {
   Listener listener("127.0.0.1");
   {
+    Outgoing().connect_without_asking(listener.port());
+  }
+  EXPECT_EQ(listener.accept(), Mode::kUndecided);
+}
+
+// Also one to a listener that its process has not met before.
+TEST(Policy, ClientThatClosedAlreadyIsHeard) {
+  Listener listener("127.0.0.1");
+  {
     Outgoing client;
     EXPECT_EQ(client.connect(listener), Mode::kProved);
     EXPECT_EQ(client.confirm(), Mode::kProved);
   }
-  EXPECT_EQ(listener.accept(), Mode::kUndecided);
+  EXPECT_EQ(listener.accept(), Mode::kProved);
 }
 
 TEST(Policy, HalfClosedClientIsStillProved) {

@@ -18,6 +18,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/kernel_call.h"
 #include "base/kernel_view.h"
@@ -147,6 +148,28 @@ RegistryFile* find_mapping_of(const struct stat& st) {
       st.st_uid, [&](const Mapping& m) { return m.device == st.st_dev && m.inode == st.st_ino; });
 }
 
+// Which mapping a path was found to lead to, in the lower bits, and the tick of the clock in which
+// it was. Who removes a file does so between the looks of two processes in any case; so one look
+// serves all verdicts of the next few ms.
+constexpr Duration kLately = Duration::from_ms(4);
+constexpr int64_t kMappingBits = 15;
+static_assert(mappings.size() == kMappingBits + 1);
+constinit std::atomic<int64_t> sight{0};
+
+void note_sight(const RegistryFile* file) {
+  for (size_t i = 0; i < mappings.size(); ++i)
+    if (mappings[i].file.load(std::memory_order_relaxed) == file)
+      sight.store((base::coarse_now().ns & ~kMappingBits) | static_cast<int64_t>(i),
+                  std::memory_order_release);
+}
+
+RegistryFile* find_mapping_seen_lately(uid_t owner) {
+  const int64_t seen = sight.load(std::memory_order_acquire);
+  if (seen == 0 || base::coarse_now() - Time{seen} > kLately) return nullptr;
+  const Mapping& m = mappings[static_cast<size_t>(seen & kMappingBits)];
+  return m.owner == owner ? m.file.load(std::memory_order_acquire) : nullptr;
+}
+
 RegistryFile* keep_mapping(RegistryFile* file, uid_t owner, const struct stat& st) {
   for (Mapping& m : mappings) {
     if (m.is_taken.exchange(true, std::memory_order_acq_rel)) continue;
@@ -154,6 +177,7 @@ RegistryFile* keep_mapping(RegistryFile* file, uid_t owner, const struct stat& s
     m.device = st.st_dev;
     m.inode = st.st_ino;
     m.file.store(file, std::memory_order_release);
+    sight.store(0, std::memory_order_release);
     return file;
   }
   munmap(file, kRegistryFileSize);
@@ -311,14 +335,21 @@ Lookup look_up_in_file(const Path& path, uid_t owner, const SocketKey& key, bool
   return search(fd.get(), key).value_or(kOutOfSight);
 }
 
+Lookup look_up_in_mapping(RegistryFile& file, const SocketKey& key, bool& is_vouched) {
+  is_vouched = file.superuser_vouches.load(std::memory_order_relaxed) != 0;
+  const auto entry = RegistryTable(file).find(key);
+  return entry ? Lookup{Lookup::Outcome::kFound, *entry} : Lookup{Lookup::Outcome::kAbsent};
+}
+
 Lookup look_up_mapped_or_not(const Path& path, uid_t owner, const SocketKey& key,
                              FoundRegistry* read, bool& is_vouched) {
   RegistryFile* file = find_current_mapping(path, owner);
-  if (read != nullptr) *read = {owner, file};
-  if (file == nullptr) return look_up_in_file(path, owner, key, is_vouched);
-  is_vouched = file->superuser_vouches.load(std::memory_order_relaxed) != 0;
-  const auto entry = RegistryTable(*file).find(key);
-  return entry ? Lookup{Lookup::Outcome::kFound, *entry} : Lookup{Lookup::Outcome::kAbsent};
+  if (read != nullptr) {
+    *read = {owner, file};
+    if (file != nullptr) note_sight(file);
+  }
+  return file == nullptr ? look_up_in_file(path, owner, key, is_vouched)
+                         : look_up_in_mapping(*file, key, is_vouched);
 }
 
 bool is_ambiguous(uid_t owner) {
@@ -328,10 +359,18 @@ bool is_ambiguous(uid_t owner) {
 }  // namespace
 
 Lookup look_up(uid_t owner, const SocketKey& key, FoundRegistry* read) {
-  Path path;
-  if (is_ambiguous(owner) || !name_file(owner, path)) return {Lookup::Outcome::kOutOfSight};
+  if (is_ambiguous(owner)) return {Lookup::Outcome::kOutOfSight};
   bool is_vouched = false;
-  const Lookup found = look_up_mapped_or_not(path, owner, key, read, is_vouched);
+  RegistryFile* file = read != nullptr ? find_mapping_seen_lately(owner) : nullptr;
+  Lookup found{Lookup::Outcome::kOutOfSight};
+  if (file != nullptr) {
+    *read = {owner, file};
+    found = look_up_in_mapping(*file, key, is_vouched);
+  } else {
+    Path path;
+    if (!name_file(owner, path)) return found;
+    found = look_up_mapped_or_not(path, owner, key, read, is_vouched);
+  }
   const bool has_superuser_a_say =
       is_vouched && owner != 0 && found.outcome == Lookup::Outcome::kAbsent;
   return has_superuser_a_say ? look_up(0, key) : found;
@@ -354,8 +393,13 @@ std::optional<RegistryTable> own_registry(uid_t owner, For what) {
 }
 
 FoundRegistry current_registry(uid_t owner) {
+  RegistryFile* file = find_mapping_seen_lately(owner);
   Path path;
-  return {owner, name_file(owner, path) ? find_current_mapping(path, owner) : nullptr};
+  if (file == nullptr && name_file(owner, path)) {
+    file = find_current_mapping(path, owner);
+    if (file != nullptr) note_sight(file);
+  }
+  return {owner, file};
 }
 
 std::optional<RegistryTable> mapped_registry(uid_t owner) {

@@ -39,7 +39,8 @@ struct Lookup {
 constexpr uid_t kOverflowUid = 65534;
 
 // Does the user `owner` vouch for the socket? Reads the file anew each time. `read`: what was
-// read, for the rest of the verdict, if this process has it mapped.
+// read, for the rest of the verdict, if this process has it mapped; a mapping that was the one that
+// others see a few ms ago will do then.
 Lookup look_up(uid_t owner, const SocketKey& key, FoundRegistry* read = nullptr);
 
 // Where this process may write of sockets of `owner`: that user's file, if it was mapped before
@@ -50,7 +51,7 @@ Lookup look_up(uid_t owner, const SocketKey& key, FoundRegistry* read = nullptr)
 enum class For : uint8_t { kAmending, kPublishing };
 std::optional<RegistryTable> own_registry(uid_t owner, For what = For::kAmending);
 
-// That of `owner` alone, if it is mapped and others see it too.
+// That of `owner` alone, if it is mapped and others see it too, or did a few ms ago.
 FoundRegistry current_registry(uid_t owner);
 
 // As own_registry(), but never makes or opens a file: only what this process has mapped, wherever

@@ -165,14 +165,17 @@ bool RegistryTable::replace(const Entry& entry) {
   return false;
 }
 
-bool RegistryTable::publish(const Entry& entry, IsGone is_gone, void* context) {
-  if (replace(entry)) return true;
-  const std::span<Slot> slots = window(entry.key);
-  for (Slot& slot : slots) {
+bool RegistryTable::add(const Entry& entry) {
+  for (Slot& slot : window(entry.key)) {
     const uint64_t seen = slot.words[kState].load(std::memory_order_relaxed);
     if (phase_of(seen) == Phase::kFree && fill(slot, seen, entry)) return true;
   }
-  for (Slot& slot : slots) {
+  return false;
+}
+
+bool RegistryTable::publish(const Entry& entry, IsGone is_gone, void* context) {
+  if (replace(entry) || add(entry)) return true;
+  for (Slot& slot : window(entry.key)) {
     const SlotWords words = look(slot);
     const auto old = decode_slot(words);
     if (old && is_gone(context, *old) && fill(slot, words[kState], entry)) return true;

@@ -104,6 +104,9 @@ class RegistryTable {
   // else into that of a socket which is gone. False: the table is full there.
   bool publish(const Entry& entry, IsGone is_gone, void* context);
 
+  // The same, but only into a free slot. REQUIRES: there is none with its key.
+  bool add(const Entry& entry);
+
   // Puts `entry` in place of one with its key. False: there was none.
   bool replace(const Entry& entry);
 

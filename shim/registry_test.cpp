@@ -236,6 +236,26 @@ TEST_F(FileTest, RemovedFileIsMadeAnewAndTheOldOneForgotten) {
   EXPECT_EQ(outcome(me_), Outcome::kFound);
 }
 
+TEST_F(FileTest, WhatWasSeenDoesForAMoment) {
+  constexpr useconds_t kLonger = 20'000;
+  auto mine = own_registry(me_);
+  ASSERT_TRUE(mine && mine->publish(entry_, never_gone, nullptr));
+  FoundRegistry seen;
+  EXPECT_EQ(look_up(me_, entry_.key, &seen).outcome, Outcome::kFound);
+  EXPECT_EQ(current_registry(me_).file, seen.file);
+  unlink(file_of(me_).c_str());
+  usleep(kLonger);
+  EXPECT_EQ(current_registry(me_).file, nullptr);
+  EXPECT_EQ(look_up(me_, entry_.key, &seen).outcome, Outcome::kAbsent);
+  EXPECT_EQ(seen.file, nullptr);
+  // Not where this process has made another meanwhile.
+  ASSERT_TRUE(own_registry(me_)->publish(entry_, never_gone, nullptr));
+  RegistryFile* second = current_registry(me_).file;
+  unlink(file_of(me_).c_str());
+  ASSERT_TRUE(own_registry(me_));
+  EXPECT_NE(current_registry(me_).file, second);
+}
+
 TEST_F(FileTest, WhatIsNotTrustworthyIsOutOfSight) {
   const std::string path = file_of(me_);
   const auto write = [&](size_t size) {

@@ -91,6 +91,17 @@ int connect_again(SocketUse& use, int fd, const sockaddr* to, socklen_t length) 
   return error == 0 ? result : fail(error);
 }
 
+// The kernel connects to this host when told to connect to nowhere.
+std::optional<Ends> ends_after_connect(int fd, const sockaddr* to) {
+  sockaddr_in named{};
+  if (to->sa_family != AF_INET) return ends_of(fd);
+  memcpy(&named, to, offsetof(sockaddr_in, sin_zero));
+  if (named.sin_addr.s_addr == INADDR_ANY) return ends_of(fd);
+  sockaddr_in6 peer{};
+  memcpy(&peer, &named, sizeof named);
+  return ends_of(fd, peer);
+}
+
 int connect_in_ddp_mode(SocketUse& use, int fd, const sockaddr* to, socklen_t length,
                         const Verdict& verdict) {
   const int result = real.connect(fd, to, length);
@@ -105,7 +116,7 @@ int connect_in_ddp_mode(SocketUse& use, int fd, const sockaddr* to, socklen_t le
   if (is_closed) return result;
   use->is_nonblocking.store(is_nonblocking(fd), std::memory_order_relaxed);
   obey(*use, verdict);
-  if (result == 0) use->inquiry.ends = ends_of(fd);
+  if (result == 0) use->inquiry.ends = ends_after_connect(fd, to);
   if (!open_stream(*use, fd, engine::Role::kInitiator, peer_of(verdict.mode), Phase::kConnecting)) {
     // The peer may have been told that this connection is DDP: it must not see plain bytes.
     make_plain(*use, fd, "the engine has no room");
@@ -118,11 +129,12 @@ int connect_in_ddp_mode(SocketUse& use, int fd, const sockaddr* to, socklen_t le
 }
 
 // REQUIRES: not connected, not listening.
-int connect_by_policy(int fd, const sockaddr* to, socklen_t length, Wish wish) {
+int connect_by_policy(int fd, const sockaddr* to, socklen_t length, Wish wish, bool is_unprepared) {
   if (wish == Wish::kOff) return connect_plain(fd, to, length, "the program asked for plain TCP");
-  if (has_fastopen_connect(fd))
+  if (!is_unprepared && has_fastopen_connect(fd))
     return connect_plain(fd, to, length, "TCP_FASTOPEN_CONNECT carries data before a verdict");
-  const Verdict verdict = before_connect(fd, to, length, wish);
+  Verdict verdict = before_connect(fd, to, length, wish);
+  verdict.inquiry.is_unprepared = is_unprepared;
   if (verdict.mode == Mode::kPlain && verdict.is_required) {
     set_hint(fd, Origin::kUnknown, verdict.reason);
     log_connection("connect", fd, "refused", "", verdict.reason);
@@ -191,8 +203,10 @@ int accepted_by_policy(const SocketUse& use, int listener, int fd, bool is_nonbl
     is_known_listener = use.phase() == Phase::kListening;
   }
   if (wish == Wish::kOff || (!is_known_listener && !is_tcp_socket(fd))) return fd;
-  Verdict verdict = after_accept(listener, fd, wish);
+  const uint64_t netns = is_known_listener ? use->inquiry.key.netns : 0;
+  Verdict verdict = after_accept(listener, fd, wish, netns);
   verdict.wants_crc = verdict.wants_crc && wants_crc;
+  verdict.inquiry.is_unprepared = listener >= 0 && is_unprepared(listener);
   if (verdict.mode == Mode::kPlain && verdict.is_required) {
     real.close(fd);
     return fail(ECONNABORTED);
@@ -254,6 +268,14 @@ bool is_memory_limited() {
   return false;
 }
 
+// 0: the kernel does not tell (before Linux 5.14).
+uint64_t network_namespace(int fd) {
+  constexpr int kSoNetnsCookie = 71;
+  uint64_t cookie = 0;
+  socklen_t length = sizeof cookie;
+  return real.getsockopt(fd, SOL_SOCKET, kSoNetnsCookie, &cookie, &length) == 0 ? cookie : 0;
+}
+
 enum class Listening : uint8_t {
   kNone,   // it is none of ours, or one already
   kKnown,  // to the policy
@@ -277,6 +299,7 @@ Listening begin_listening(int fd) {
   if (wish == Wish::kOff || (!is_ours(fd) && enter_fd(fd) == nullptr)) return Listening::kNone;
   const SocketUse use(fd);
   if (!use) return Listening::kNone;
+  use->inquiry.key.netns = network_namespace(fd);
   use->phase.store(Phase::kListening, std::memory_order_release);
   return register_listener(fd, wish, Opened::kHere) ? Listening::kKnown : Listening::kUnnamed;
 }
@@ -292,7 +315,7 @@ void end_listening(int fd) {
 
 int own_socket(int domain, int type, int protocol) {
   const int fd = real.socket(domain, type, protocol);
-  set_origin(fd, Origin::kUnknown);
+  set_origin(fd, Origin::kMade);
   drop_stale_fd(fd);
   return fd;
 }
@@ -345,11 +368,16 @@ int own_accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
 }
 
 int own_connect(int fd, const sockaddr* to, socklen_t length) {
+  if (!is_ours(fd) && !is_policy_active()) {
+    set_origin(fd, Origin::kConnected);
+    return real.connect(fd, to, length);
+  }
+  const bool has_no_options = is_unprepared(fd);
   set_origin(fd, Origin::kConnected);
   if (!is_ours(fd)) {
-    if (!is_policy_active() || !is_inet(to, length) || !may_choose() || !is_tcp_socket(fd))
+    if (!is_inet(to, length) || !may_choose() || !is_tcp_socket(fd))
       return real.connect(fd, to, length);
-    return connect_by_policy(fd, to, length, Wish::kNone);
+    return connect_by_policy(fd, to, length, Wish::kNone, has_no_options);
   }
   Wish wish = Wish::kNone;
   {
@@ -360,7 +388,7 @@ int own_connect(int fd, const sockaddr* to, socklen_t length) {
     if (use) wish = use->wish.load(std::memory_order_relaxed);
   }
   if (!is_inet(to, length)) return real.connect(fd, to, length);
-  return connect_by_policy(fd, to, length, wish);
+  return connect_by_policy(fd, to, length, wish, has_no_options);
 }
 
 int chosen_shutdown(int fd, int how) {

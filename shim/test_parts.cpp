@@ -259,7 +259,7 @@ std::optional<MessageOffer> take_message_offer(int) {
   return std::nullopt;
 }
 
-Verdict after_accept(int listener, int, Wish wish) {
+Verdict after_accept(int listener, int, Wish wish, uint64_t) {
   test::policy.last_listener = listener;
   return {.mode = wish == Wish::kStream ? Mode::kRequired : test::policy.accept.load(),
           .reason = "as the test says"};
