@@ -160,8 +160,8 @@ unsigned MemoryLook::find_data(uint64_t data) const {
   return n;
 }
 
-// Of its other members the kernel knows only which of the streams it lists before them: those stay
-// before them.
+// Of its other members the kernel knows only for which of the streams a bell came before them:
+// those stay before them.
 int MemoryLook::put_all(epoll_event* events, int count, int all) {
   sort_found();
   int others = 0;
@@ -170,8 +170,10 @@ int MemoryLook::put_all(epoll_event* events, int count, int all) {
     if (const unsigned n = find_data(event.data.u64); n == found_) {
       events[others++] = event;
     } else {
-      found_item(n).others_before = others;
-      found_item(n).kernel_news = event.events;
+      Item& item = found_item(n);
+      item.kernel_news = event.events;
+      // A bell that was left lying tells of bytes that have been reported.
+      if (!item.watch->has_lazy_bell.load(std::memory_order_relaxed)) item.others_before = others;
     }
   }
   for (unsigned n = found_; n-- > 1;)

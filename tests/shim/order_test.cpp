@@ -383,6 +383,31 @@ TEST_P(OrderBeside, AStreamThatWasReadyBeforeIsReportedWithIt) {
   }
 }
 
+// The bell of an earlier message, which the kernel still lists, says nothing of this one.
+TEST_P(OrderBeside, BeforeAStreamItIsReportedBeforeIt) {
+  Set set;
+  set.add(a_.server.get(), 1);
+  set.add(other_->fd(), kOther);
+  for (int round = 0; round < GetParam().rounds && !HasFailure(); ++round) {
+    if (round % 8 == 0) {
+      std::jthread writer([&] {
+        sleep_ms(1);
+        send_all(a_.client.get(), "x");
+      });
+      EXPECT_EQ(set.wait(8), std::vector<uint64_t>{1}) << round;
+      EXPECT_EQ(recv_exactly(a_.server.get(), 1), "x");
+      EXPECT_TRUE(set.wait(8, 0).empty());
+    }
+    other_->make_ready();
+    send_all(a_.client.get(), "x");
+    await_arrival(a_.server.get());
+    EXPECT_EQ(set.wait(8), (std::vector<uint64_t>{kOther, 1})) << round;
+    EXPECT_EQ(recv_exactly(a_.server.get(), 1), "x");
+    other_->drain();
+    EXPECT_TRUE(set.wait(8, 0).empty());
+  }
+}
+
 // The kernel knows where the other came between two of them.
 TEST_P(OrderBeside, BetweenTwoStreamsItIsReportedBetweenThem) {
   Set set;
