@@ -71,61 +71,112 @@ class EpollCalls : public Poller {
   int inner_, outer_ = -1;
 };
 
-// One request at a time: a poll that is told of once.
-class Ring : public Poller {
+// One for each thread, for as long as it lives: the end of a ring interrupts, some milliseconds
+// later, whatever call the thread is then in (EINTR). One request at a time, a poll that is told of
+// once.
+struct Ring {
+  static constexpr uint64_t kPoll = 1, kRemoval = 2;
+  pid_t owner;  // a child has its parent's memory, and not its ring
+  int fd;
+  io_uring_params about;
+  char* queues;
+  io_uring_sqe* requests;
+  bool is_pending;
+
+  bool is_there() {
+    if (owner != gettid()) open();
+    return queues != nullptr && requests != nullptr;
+  }
+  void open();
+  char* map(size_t size, uint64_t which) {
+    void* at =
+        mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(which));
+    return at == MAP_FAILED ? nullptr : static_cast<char*>(at);
+  }
+  uint32_t* word(uint32_t offset) { return reinterpret_cast<uint32_t*>(queues + offset); }
+  void ask(const io_uring_sqe& request);
+  // Enters with `count` requests until there are `wanted` answers. -1: errno.
+  long enter(unsigned count, unsigned wanted) {
+    return kernel_call(SYS_io_uring_enter, fd, count, wanted, IORING_ENTER_GETEVENTS, nullptr, 0);
+  }
+  unsigned take_answers();
+  void forget_pending();
+};
+
+void Ring::open() {
+  *this = {};
+  owner = gettid();
+  const long low = kernel_call(SYS_io_uring_setup, 4, &about);
+  if (low < 0) return;
+  fd = static_cast<int>(kernel_call(SYS_fcntl, low, F_DUPFD_CLOEXEC, kPatternNumber + 1));
+  kernel_call(SYS_close, low);
+  queues = map(about.cq_off.cqes + about.cq_entries * sizeof(io_uring_cqe), IORING_OFF_SQ_RING);
+  requests = reinterpret_cast<io_uring_sqe*>(
+      map(about.sq_entries * sizeof(io_uring_sqe), IORING_OFF_SQES));
+}
+
+void Ring::ask(const io_uring_sqe& request) {
+  std::atomic_ref tail(*word(about.sq_off.tail));
+  const uint32_t at = tail.load() & *word(about.sq_off.ring_mask);
+  requests[at] = request;
+  word(about.sq_off.array)[at] = at;
+  tail.store(tail.load() + 1, std::memory_order_release);
+}
+
+unsigned Ring::take_answers() {
+  std::atomic_ref head(*word(about.cq_off.head)), tail(*word(about.cq_off.tail));
+  const uint32_t last = tail.load(std::memory_order_acquire);
+  const unsigned count = last - head.load();
+  head.store(last, std::memory_order_release);
+  return count;
+}
+
+// Of a wait without an answer, or one that was jumped out of.
+void Ring::forget_pending() {
+  if (!is_pending) return;
+  io_uring_sqe removal{};
+  removal.opcode = IORING_OP_POLL_REMOVE;
+  removal.fd = -1;
+  removal.addr = kPoll;
+  removal.user_data = kRemoval;
+  ask(removal);
+  unsigned answers = 0;
+  for (unsigned new_ones = 1; answers < 2; new_ones = 0) {
+    if (enter(new_ones, 2 - answers) < 0 && errno != EINTR) abort();
+    answers += take_answers();
+  }
+  is_pending = false;
+}
+
+thread_local Ring own_ring;
+
+class RingPoll : public Poller {
  public:
-  explicit Ring(int fd) : fd_(fd) {
-    ring_ = static_cast<int>(kernel_call(SYS_io_uring_setup, 4, &about_));
-    if (ring_ < 0) return;
-    size_ = about_.cq_off.cqes + about_.cq_entries * sizeof(io_uring_cqe);
-    queues_ = map(size_, IORING_OFF_SQ_RING);
-    requests_ = reinterpret_cast<io_uring_sqe*>(map(kRequestsSize, IORING_OFF_SQES));
+  explicit RingPoll(int fd) : fd_(fd) {
+    if (own_ring.is_there()) own_ring.forget_pending();
   }
-  ~Ring() override {
-    if (queues_ != nullptr) munmap(queues_, size_);
-    if (requests_ != nullptr) munmap(requests_, kRequestsSize);
-    if (ring_ >= 0) kernel_call(SYS_close, ring_);
-  }
+  ~RingPoll() override { own_ring.forget_pending(); }
   long wait(int timeout_ms) override {
-    if (queues_ == nullptr || requests_ == nullptr) return -1;
-    const bool is_new = !is_pending_;
-    if (is_new) ask();
-    const long result = kernel_call(SYS_io_uring_enter, ring_, is_new ? 1 : 0,
-                                    timeout_ms < 0 ? 1 : 0, IORING_ENTER_GETEVENTS, nullptr, 0);
+    if (!own_ring.is_there()) return -1;
+    const bool is_new = !own_ring.is_pending;
+    if (is_new) {
+      io_uring_sqe poll{};
+      poll.opcode = IORING_OP_POLL_ADD;
+      poll.fd = fd_;
+      poll.poll32_events = POLLIN;
+      poll.user_data = Ring::kPoll;
+      own_ring.ask(poll);
+      own_ring.is_pending = true;
+    }
+    const long result = own_ring.enter(is_new ? 1 : 0, timeout_ms < 0 ? 1 : 0);
     if (result < 0) return result;
-    std::atomic_ref head(*word(about_.cq_off.head)), tail(*word(about_.cq_off.tail));
-    if (head.load() == tail.load(std::memory_order_acquire)) return 0;
-    head.store(head.load() + 1, std::memory_order_release);
-    is_pending_ = false;
+    if (own_ring.take_answers() == 0) return 0;
+    own_ring.is_pending = false;
     return 1;
   }
 
  private:
-  static constexpr size_t kRequestsSize = 4 * sizeof(io_uring_sqe);
-  char* map(size_t size, uint64_t which) {
-    void* at =
-        mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, ring_, static_cast<off_t>(which));
-    return at == MAP_FAILED ? nullptr : static_cast<char*>(at);
-  }
-  uint32_t* word(uint32_t offset) { return reinterpret_cast<uint32_t*>(queues_ + offset); }
-  void ask() {
-    requests_[0] = {};
-    requests_[0].opcode = IORING_OP_POLL_ADD;
-    requests_[0].fd = fd_;
-    requests_[0].poll32_events = POLLIN;
-    word(about_.sq_off.array)[*word(about_.sq_off.tail) & *word(about_.sq_off.ring_mask)] = 0;
-    std::atomic_ref tail(*word(about_.sq_off.tail));
-    tail.store(tail.load() + 1, std::memory_order_release);
-    is_pending_ = true;
-  }
-
   const int fd_;
-  int ring_;
-  io_uring_params about_{};
-  size_t size_ = 0;
-  char* queues_ = nullptr;
-  io_uring_sqe* requests_ = nullptr;
-  bool is_pending_ = false;
 };
 
 class Signals : public Poller {
@@ -198,7 +249,7 @@ void act_on_unseen(const Op& op, Answer& answer) {
     case Unseen::kNested:
       return by(EpollCalls(fd, 0, true));
     case Unseen::kRing:
-      return by(Ring(fd));
+      return by(RingPoll(fd));
     default:
       return by(Signals(fd));
   }
