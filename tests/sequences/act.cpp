@@ -63,18 +63,19 @@ bool is_roomy(const Object& object) {
   const Direction* way = outgoing(object);
   if (way == nullptr) return true;
   // Who reads no more is told of an end before all is read.
-  if (way->was_filled && way->is_unwanted) return false;
+  if (way->is_broken_off || (way->was_filled && way->is_unwanted)) return false;
   return !way->is_full && way->sent - way->received <= kSurely;
 }
 
 bool is_room_certain(const Object& object) {
   const Direction* way = outgoing(object);
+  if (way != nullptr && way->is_broken_off) return false;
   return way == nullptr || (way->is_full && !way->is_unwanted) || is_roomy(object);
 }
 
 namespace {
 
-// One bit for what a side of a connection receives.
+// One bit for what a side of a connection receives, or sends.
 uint64_t bit_of(const Object& object, int side) {
   return uint64_t{1} << (object.connection * 2 + side);
 }
@@ -97,6 +98,11 @@ bool claim(const Object& object, bool is_taking) {
   Actor& self = world->actors[static_cast<size_t>(current_actor)];
   (is_taking ? self.takes : self.sees) |= bit;
   return true;
+}
+
+void claim_room(const Object& object) {
+  if (outgoing(object) == nullptr) return;
+  world->actors[static_cast<size_t>(current_actor)].fills |= bit_of(object, object.side);
 }
 
 bool is_awaited(const Object& object) {

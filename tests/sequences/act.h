@@ -55,6 +55,7 @@ bool is_roomy(const Object& object);  // that there is room
 // Notes in the shared mapping what the call is about to take or to be told of; false if another
 // sleeps for the same.
 bool claim(const Object& object, bool is_taking);
+void claim_room(const Object& object);  // notes that more is sent there than may find room
 bool is_awaited(const Object& object);  // does another wait for what is sent there?
 
 // What this process does once it is an actor of its own; in actors.cpp.

@@ -111,6 +111,7 @@ void send_bytes(const Op& op, Answer& answer) {
   const size_t size = std::min(static_cast<size_t>(op.argument[1]), most);
   int flags = takes_flags(how) ? op.argument[2] : 0;
   if (is_awaited(object)) flags &= ~MSG_MORE;
+  if (size > kPiece) claim_room(object);
   const Moved moved = send_by(how, fd, bytes_to_send(object, size), size, flags);
   count_sent(object, moved.bytes);
   if ((flags & MSG_MORE) != 0 && moved.result > 0) send_what_ends_more(fd, object, answer);

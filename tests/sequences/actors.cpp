@@ -64,6 +64,7 @@ void obey(Actor& actor, const Op& op) {
     // Where the C library was in a call that can be cancelled, and did not see its end.
     pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, nullptr);
     answer.add("jumped out");
+    break_off(actor);
     return;
   }
   may_jump = true;
@@ -74,7 +75,7 @@ void obey(Actor& actor, const Op& op) {
 }
 
 void report(Actor& actor) {
-  actor.takes = actor.sees = 0;
+  actor.takes = actor.sees = actor.fills = 0;
   actor.timeout_ms = 0;
   actor.done = actor.ordered.load();
   wake(actor.done);

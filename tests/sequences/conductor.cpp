@@ -73,7 +73,7 @@ void Conductor::start_thread(int actor) {
   Actor& shared = actor_at(actor);
   shared.done = shared.ordered.load();
   shared.exists = false;
-  shared.takes = shared.sees = 0;
+  break_off(shared);
   if (pthread_create(&seat.thread, nullptr, actor_thread,
                      reinterpret_cast<void*>(static_cast<intptr_t>(actor))) != 0)
     abort();
@@ -216,7 +216,7 @@ void Conductor::let_go(int actor) {
   seat.status_fd = -1;
   seat.is_busy = false;
   actor_at(actor).exists = false;
-  actor_at(actor).takes = actor_at(actor).sees = 0;
+  break_off(actor_at(actor));
 }
 
 void Conductor::conduct(const Op& op) {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -90,7 +91,15 @@ void prepare(const Options& options, uint64_t seed) {
 size_t supervise(const Options& options, size_t from, size_t to) {
   world->index = from;
   const pid_t worker = fork();
-  if (worker == 0) work(options, from, to);
+  if (worker == 0) {
+    setpgid(0, 0);
+    work(options, from, to);
+  }
+  setpgid(worker, worker);
+  siginfo_t info{};
+  waitid(P_PID, static_cast<id_t>(worker), &info, WEXITED | WNOWAIT);
+  // Whom a worker that died has made may be asleep for good.
+  kill(-worker, SIGKILL);
   int status = 0;
   waitpid(worker, &status, 0);
   const size_t reached = world->index;

@@ -92,6 +92,14 @@ void World::say(const char* format, ...) {
     log_size = static_cast<uint32_t>(at + static_cast<size_t>(size));
 }
 
+void break_off(Actor& actor) {
+  for (size_t i = 0; i < world->connections.size(); ++i)
+    for (size_t side = 0; side < 2; ++side)
+      if ((actor.fills >> (i * 2 + side) & 1) != 0)
+        world->connections[i].from[side].is_broken_off = true;
+  actor.takes = actor.sees = actor.fills = 0;
+}
+
 int open_status(pid_t process, pid_t thread) {
   char path[64];
   snprintf(path, sizeof path, "/proc/%d/task/%d/stat", process, thread);

@@ -32,6 +32,7 @@ struct Direction {
   std::atomic<bool> is_ended;           // by shutdown, at the sending end
   std::atomic<bool> is_unwanted;        // by shutdown, at the receiving end
   std::atomic<bool> was_filled;         // with how much, nobody knows
+  std::atomic<bool> is_broken_off;      // a sender of much ended in its call: as for was_filled
   std::atomic<int> receive_timeout_ms;  // of who receives
   std::atomic<uint32_t> urgent;         // bytes that may not come with the others
 };
@@ -49,6 +50,8 @@ struct Actor {
   // The directions whose bytes its call under way may take, or may be told of: one bit each. One
   // event that wakes two of whom one takes what the other was woken for has no one right answer.
   std::atomic<uint64_t> takes, sees;
+  // That in which its call under way sends more than may find room, in the same way.
+  std::atomic<uint64_t> fills;
   // Until when the call under way ends by itself, 0 if it need not: then it is waited for.
   std::atomic<int> timeout_ms;
   std::array<char, kTextSize> text;
@@ -95,6 +98,9 @@ struct World {
 
   void say(const char* format, ...) __attribute__((format(printf, 2, 3)));
 };
+
+// Of an actor whose call under way will not return.
+void break_off(Actor& actor);
 
 extern World* world;    // mapped by who runs sequences
 extern Process myself;  // of this process
