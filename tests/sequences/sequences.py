@@ -9,14 +9,18 @@ calls, and plain TCP is not seen to answer so too. Exits 1 if there is one that 
 import argparse
 import collections
 import concurrent.futures
+import contextlib
+import itertools
 import os
 import pathlib
 import random
-import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+
+from known import first_difference, read_known
 
 # column -> options of ddprun (none: without it), options of the program
 COLUMNS = {
@@ -24,60 +28,67 @@ COLUMNS = {
     "off": (["--off"], []),
     "user": (["--require", "--engine", "user"], []),
     "shm": (["--require", "--engine", "shm"], []),
+    "prefer": (["--prefer"], []),
+    "prefer_user": (["--prefer", "--engine", "user"], []),
     "plain_client": (["--prefer", "--engine", "user"], ["--plain", "clients"]),
     "plain_server": (["--prefer", "--engine", "user"], ["--plain", "servers"]),
 }
-AT_ONCE = 2048  # sequences between two looks
+AT_ONCE = 1024  # sequences of a look
+AHEAD = 3  # looks under way: one runs again what differed while the next are at work
 PIECE = 64  # sequences that a program runs
 PATIENT_PIECE = 4
 PATIENCE = 3  # ms between calls when a sequence is run again
-KNOWN = pathlib.Path(__file__).parent / "known.txt"
-
-
-class Known:
-    """One line of known.txt: columns | a call before it | plain TCP's line | the column's line | why."""
-
-    def __init__(self, line):
-        columns, before, native, other, self.why = (part.strip() for part in line.split(" | "))
-        self.columns = set(columns.split(","))
-        self.before, self.native, self.other = (re.compile(text) for text in (before, native, other))
-
-    def fits(self, column, native, other):
-        if column not in self.columns:
-            return False
-        a, b = first_difference(native, other)
-        return self.native.search(a) and self.other.search(b) and any(self.before.search(line) for line in other)
-
-
-def read_known():
-    lines = KNOWN.read_text().splitlines()
-    return [Known(line) for line in lines if line and not line.startswith("#")]
-
-
-def first_difference(one, other):
-    for a, b in zip(one, other):
-        if a != b:
-            return a, b
-    longer = one if len(one) > len(other) else other
-    extra = longer[min(len(one), len(other))] if len(one) != len(other) else ""
-    return (extra, "(nothing)") if longer is one else ("(nothing)", extra)
 
 
 NO_LOG = ["(no log)"]
 
 
+class Gate:
+    """Many may be inside, or one alone."""
+
+    def __init__(self):
+        self.changed = threading.Condition()
+        self.inside, self.is_closed = 0, False
+
+    def __enter__(self):
+        with self.changed:
+            self.changed.wait_for(lambda: not self.is_closed)
+            self.inside += 1
+
+    def __exit__(self, *_):
+        with self.changed:
+            self.inside -= 1
+            self.changed.notify_all()
+
+    @contextlib.contextmanager
+    def alone(self):
+        with self.changed:
+            self.is_closed = True
+            self.changed.wait_for(lambda: self.inside == 0)
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.is_closed = False
+                self.changed.notify_all()
+
+
 class Runner:
-    def __init__(self, program, ddprun, registry, jobs):
-        self.program, self.ddprun = program, ddprun
+    def __init__(self, program, ddprun, registry, jobs, gate=contextlib.nullcontext()):
+        self.program, self.ddprun, self.gate = program, ddprun, gate
         # The ring of a sequence polls; sockets are not read through it.
         self.environment = dict(os.environ, DDPSOCK_REGISTRY_DIR=registry, DDPSOCK_IO_URING="files")
         self.pool = concurrent.futures.ThreadPoolExecutor(jobs)
+
+    def stop(self):
+        self.pool.shutdown(cancel_futures=True)
 
     def run_piece(self, column, seeds, options):
         before, behind = COLUMNS[column]
         command = [] if before is None else [self.ddprun, *before, "--"]
         command += [self.program, "--seeds", ",".join(map(str, seeds)), *behind, *options]
-        done = subprocess.run(command, stdout=subprocess.PIPE, env=self.environment, stdin=subprocess.DEVNULL)
+        with self.gate:
+            done = subprocess.run(command, stdout=subprocess.PIPE, env=self.environment, stdin=subprocess.DEVNULL)
         logs = {}
         for part in done.stdout.decode(errors="replace").split("== ")[1:]:
             seed, *lines = part.splitlines()
@@ -101,35 +112,6 @@ class Runner:
                 logs[at] = log
         return logs
 
-    def differing(self, column, seed, times, *options):
-        """A log of plain TCP's and one of the column's, if the column gave none that plain TCP gave."""
-        logs = self.run([("native", seed)] * times + [(column, seed)] * times, *options, piece=1)
-        native, others = logs[:times], logs[times:]
-        return None if any(other in native for other in others) else (native[0], others[0])
-
-    def shrink(self, column, seed, length):
-        """The smallest part of the sequence that differs still, and its two logs."""
-        def logs_of(part):
-            return self.differing(column, seed, 2, "--patience", str(PATIENCE), "--only", ",".join(map(str, part)))
-
-        part = list(range(length))
-        best = logs_of(part)
-        if best is None:
-            return None
-        size = max(1, len(part) // 2)
-        while True:
-            at, smaller = len(part), False
-            while at > 0:
-                without = part[:max(0, at - size)] + part[at:]
-                found = logs_of(without) if without else None
-                if found is not None:
-                    part, best, smaller = without, found, True
-                at -= size
-            if size > 1:
-                size //= 2
-            elif not smaller:
-                return part, best
-
 
 class Suspect:
     """A sequence that a column answered otherwise, and what it and plain TCP have answered."""
@@ -150,41 +132,42 @@ class Suspect:
         return any("the process died" in line for log in self.native for line in log)
 
 
-class Comparison:
-    def __init__(self, runner, columns, may_shrink, known):
-        self.runner, self.columns, self.may_shrink, self.known = runner, columns, may_shrink, known
-        self.ran, self.differences, self.late, self.named = 0, [], [], {}
+class Look:
+    """A run of some sequences in all columns, and what of it differs still when it is run again."""
 
-    def compare(self, first, count):
-        seeds = range(first, first + count)
-        wanted = [(column, seed) for column in ["native", *self.columns] for seed in seeds]
+    def __init__(self, runner, columns, known, seeds):
+        self.runner, self.columns, self.known, self.seeds = runner, columns, known, seeds
+        self.late, self.named = [], {}
+        self.suspects = []
+
+    def run(self):
+        wanted = [(column, seed) for column in ["native", *self.columns] for seed in self.seeds]
         logs = dict(zip(wanted, self.runner.run(wanted)))
-        suspects = []
-        for column, seed in wanted[count:]:
+        for column, seed in wanted[len(self.seeds):]:
             suspect = Suspect(column, seed)
             suspect.native, suspect.others = [logs["native", seed]], [logs[column, seed]]
             if suspect.is_native():
                 continue
             suspect.first = first_difference(logs["native", seed], logs[column, seed])
             if self.is_open(suspect):
-                suspects.append(suspect)
-        self.ran += count
-        suspects = self.again(suspects, 1)
-        for suspect in suspects:
+                self.suspects.append(suspect)
+        self.again(1)
+        for suspect in self.suspects:
             suspect.forget()
-        suspects = self.again(suspects, 3, "--patience", str(PATIENCE), piece=PATIENT_PIECE)
-        for suspect in suspects:
-            self.judge(suspect)
+        self.again(3, "--patience", str(PATIENCE), piece=PATIENT_PIECE)
+        return self
 
-    def again(self, suspects, times, *options, piece=PIECE):
-        """Runs them again, and gives those that differ still."""
-        wanted = [("native", seed) for seed in sorted({suspect.seed for suspect in suspects})]
-        wanted += [(suspect.column, suspect.seed) for suspect in suspects]
-        runs = [dict(zip(wanted, self.runner.run(wanted, *options, piece=piece))) for _ in range(times)]
-        for suspect in suspects:
-            suspect.native += [run["native", suspect.seed] for run in runs]
-            suspect.others += [run[suspect.column, suspect.seed] for run in runs]
-        return [suspect for suspect in suspects if self.is_open(suspect)]
+    def again(self, times, *options, piece=PIECE):
+        """Runs the suspects again, and keeps those that differ still."""
+        wanted = [("native", seed) for seed in sorted({suspect.seed for suspect in self.suspects})]
+        wanted += [(suspect.column, suspect.seed) for suspect in self.suspects]
+        logs = {}
+        for pair, log in zip(wanted * times, self.runner.run(wanted * times, *options, piece=piece)):
+            logs.setdefault(pair, []).append(log)
+        for suspect in self.suspects:
+            suspect.native += logs["native", suspect.seed]
+            suspect.others += logs[suspect.column, suspect.seed]
+        self.suspects = [suspect for suspect in self.suspects if self.is_open(suspect)]
 
     def is_open(self, suspect):
         if suspect.is_native() or suspect.ran_out_of_time():
@@ -193,27 +176,6 @@ class Comparison:
         return not any(self.is_known(suspect.column, suspect.seed, suspect.native[0], other)
                        for other in suspect.others)
 
-    def judge(self, suspect):
-        column, seed, again = suspect.column, suspect.seed, (suspect.native[0], suspect.others[0])
-        length = 1 + max((int(line.split()[0]) for line in again[0] + again[1] if line[:1].isdigit()), default=0)
-        part, logs = list(range(length)), again
-        if self.may_shrink:
-            shrunk = self.runner.shrink(column, seed, length)
-            # By itself it answers as plain TCP does: a busy machine.
-            if shrunk is None:
-                self.late.append((column, seed, *first_difference(*again)))
-                return
-            part, logs = shrunk
-        # Where plain TCP answers so at times, too, it is nobody's fault.
-        options = ("--patience", str(PATIENCE), "--only", ",".join(map(str, part)))
-        if logs[1] in self.runner.run([("native", seed)] * 6, *options, piece=1):
-            self.late.append((column, seed, *first_difference(*logs)))
-            return
-        if self.is_known(column, seed, *logs):
-            return
-        self.differences.append((column, seed))
-        self.report(column, seed, part, logs)
-
     def is_known(self, column, seed, native, other):
         for entry in self.known:
             if entry.fits(column, native, other):
@@ -221,33 +183,161 @@ class Comparison:
                 return True
         return False
 
-    def known_count(self):
-        return sum(map(len, self.named.values()))
 
-    @staticmethod
-    def report(column, seed, part, logs):
-        native, other = logs
-        print(f"\n{column} differs from plain TCP: --seed {seed} --only {','.join(map(str, part))}")
-        for i in range(max(len(native), len(other))):
-            a, b = (log[i] if i < len(log) else "(nothing)" for log in (native, other))
-            print(f"    {a}" if a == b else f"  < {a}\n  > {b}")
-        sys.stdout.flush()
+class Judge:
+    """Runs a suspect by itself, with time between calls, and finds the smallest part of it that differs still."""
+
+    def __init__(self, runner, known, may_shrink):
+        self.runner, self.known, self.may_shrink = runner, known, may_shrink
+
+    def judge(self, look, suspect):
+        """Gives the part and its two logs, if it is a difference; notes at the look why it is none."""
+        column, seed, logs = suspect.column, suspect.seed, (suspect.native[0], suspect.others[0])
+        length = 1 + max((int(line.split()[0]) for line in logs[0] + logs[1] if line[:1].isdigit()), default=0)
+        part = list(range(length))
+        if self.may_shrink:
+            shrunk = self.shrink(column, seed, part)
+            # By itself it answers as plain TCP does: a busy machine.
+            if shrunk is None:
+                look.late.append((column, seed, *first_difference(*logs)))
+                return None
+            part, logs = shrunk
+        # Where plain TCP answers so at times, too, it is nobody's fault.
+        if logs[1] in self.runner.run([("native", seed)] * 6, *options_of(part), piece=1):
+            look.late.append((column, seed, *first_difference(*logs)))
+            return None
+        return None if look.is_known(column, seed, *logs) else (part, logs)
+
+    def shrink(self, column, seed, part):
+        best = self.differing(column, seed, part)
+        if best is None:
+            return None
+        size = max(1, len(part) // 2)
+        while True:
+            at, smaller = len(part), False
+            while at > 0:
+                without = part[:max(0, at - size)] + part[at:]
+                found = self.differing(column, seed, without) if without else None
+                if found is not None:
+                    part, best, smaller = without, found, True
+                at -= size
+            if size > 1:
+                size //= 2
+            elif not smaller:
+                return part, best
+
+    def differing(self, column, seed, part):
+        """A log of plain TCP's and one of the column's, if the column gave none that plain TCP gave."""
+        logs = self.runner.run([("native", seed)] * 2 + [(column, seed)] * 2, *options_of(part), piece=1)
+        native, others = logs[:2], logs[2:]
+        return None if any(other in native for other in others) else (native[0], others[0])
+
+
+def options_of(part):
+    return "--patience", str(PATIENCE), "--only", ",".join(map(str, part))
+
+
+def report(column, seed, part, logs):
+    native, other = logs
+    print(f"\n{column} differs from plain TCP: --seed {seed} --only {','.join(map(str, part))}")
+    for i in range(max(len(native), len(other))):
+        a, b = (log[i] if i < len(log) else "(nothing)" for log in (native, other))
+        print(f"    {a}" if a == b else f"  < {a}\n  > {b}")
+    sys.stdout.flush()
 
 
 class Log:
-    """One line a look: seed of the first | sequences | differ | fit known.txt. A run with the same one goes on behind it."""
+    """One line for what was run without a gap at one revision. A run with the same log goes on behind it."""
 
-    def __init__(self, path):
-        self.path = path
+    HEAD = "# revision | columns beside native | first seed | last | differ | fit known.txt | differed once only"
+
+    def __init__(self, path, revision, columns):
+        self.path, self.key = path, [revision, ",".join(columns)]
+        self.lines = path.read_text(encoding="ascii").splitlines() if path.exists() else [self.HEAD]
+
+    def rows(self):
+        return [line.split(" | ") for line in self.lines if not line.startswith("#")]
 
     def next_seed(self):
-        lines = self.path.read_text().splitlines() if self.path.exists() else []
-        ends = [int(first) + int(count) for first, count, *_ in (line.split(" | ") for line in lines)]
-        return max(ends, default=None)
+        return max((int(row[3]) + 1 for row in self.rows()), default=None)
 
-    def add(self, *numbers):
-        with self.path.open("a", encoding="ascii") as file:
-            print(*numbers, sep=" | ", file=file)
+    def add(self, seeds, *counts):
+        row = [*self.key, seeds[0], seeds[-1], *counts]
+        last = self.rows()[-1:]
+        if last and last[0][:2] == self.key and int(last[0][3]) + 1 == seeds[0]:
+            self.lines.pop()
+            row = [*self.key, last[0][2], seeds[-1], *(int(a) + b for a, b in zip(last[0][4:], counts))]
+        self.lines.append(" | ".join(map(str, row)))
+        self.path.write_text("\n".join(self.lines) + "\n", encoding="ascii")
+
+
+def revision_of_sources():
+    done = subprocess.run(["git", "-C", pathlib.Path(__file__).parent, "describe", "--always", "--dirty"], capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
+
+
+def looks(runner, columns, known, first, count):
+    """Runs them, some ahead, and gives them in the order of their seeds."""
+    starts = iter(range(first, first + count, AT_ONCE))
+    under_way = collections.deque()
+    with concurrent.futures.ThreadPoolExecutor(AHEAD) as pool:
+        try:
+            while True:
+                for start in itertools.islice(starts, AHEAD - len(under_way)):
+                    seeds = range(start, min(start + AT_ONCE, first + count))
+                    under_way.append(pool.submit(Look(runner, columns, known, seeds).run))
+                if not under_way:
+                    return
+                yield under_way.popleft().result()
+        finally:
+            runner.stop()
+
+
+class Comparison:
+    def __init__(self, args, columns, log):
+        self.args, self.columns, self.log = args, columns, log
+        self.ran, self.differ, self.late, self.named = 0, 0, [], {}
+
+    def run(self, seed, runner, judge):
+        start = time.monotonic()
+        for look in looks(runner, self.columns, judge.known, seed, self.args.count):
+            found = self.judge(look, runner.gate, judge)
+            self.ran += len(look.seeds)
+            self.differ += found
+            self.late += look.late
+            for why, those in look.named.items():
+                self.named.setdefault(why, []).extend(those)
+            if self.log:
+                self.log.add(look.seeds, found, sum(map(len, look.named.values())), len(look.late))
+            rate = self.ran / (time.monotonic() - start)
+            print(f"{self.ran} of {self.args.count}, {self.differ} differ, {len(self.late)} once only, {rate:.0f} a second",
+                  flush=True)
+            if self.differ >= self.args.most:
+                break
+
+    @staticmethod
+    def judge(look, gate, judge):
+        found = 0
+        with gate.alone() if look.suspects else contextlib.nullcontext():
+            for suspect in look.suspects:
+                difference = judge.judge(look, suspect)
+                if difference is not None:
+                    report(suspect.column, suspect.seed, *difference)
+                    found += 1
+        return found
+
+    def print(self, seed):
+        if self.args.all:
+            for late in self.late:
+                print("once:", *late, sep=" | ")
+            for why, those in sorted(self.named.items()):
+                for one in those:
+                    print("known:", *one, why, sep=" | ")
+        for why, those in sorted(self.named.items()):
+            print(f"known, {len(those)} times: {why}")
+        late = collections.Counter(column for column, *_ in self.late)
+        print(f"ran {self.ran} sequences in {1 + len(self.columns)} columns from seed {seed}: "
+              f"{self.differ} differ, differed once only: {dict(late)}")
 
 
 def main():
@@ -257,6 +347,7 @@ def main():
     parser.add_argument("--count", type=int, default=10000)
     parser.add_argument("--seed", type=int, help="of the first sequence; default: random")
     parser.add_argument("--log", type=pathlib.Path, help="note what was run; without --seed: go on behind what is noted")
+    parser.add_argument("--revision", help="that the log names; default: that of these sources")
     parser.add_argument("--column", action="append", choices=[c for c in COLUMNS if c != "native"] + ["native"])
     parser.add_argument("--only", help="with --count 1: these calls of the sequence, and print what was seen")
     parser.add_argument("--no-shrink", action="store_true")
@@ -265,41 +356,22 @@ def main():
     parser.add_argument("--all", action="store_true", help="print what differed only once and what is known, too")
     args = parser.parse_args()
     columns = args.column or [c for c in COLUMNS if c != "native"]
-    log = Log(args.log) if args.log else None
+    log = Log(args.log, args.revision or revision_of_sources(), columns) if args.log else None
     seed = args.seed if args.seed is not None else log and log.next_seed() or random.randrange(1, 1 << 40)
     print(f"{args.count} sequences from seed {seed}: {', '.join(columns)}", flush=True)
-    start = time.monotonic()
     with tempfile.TemporaryDirectory() as registry:
         os.chmod(registry, 0o1777)
-        runner = Runner(args.program, args.ddprun, registry, args.jobs)
+        alone = Runner(args.program, args.ddprun, registry, args.jobs)
         if args.only:
-            options = ("--patience", str(PATIENCE), "--only", args.only)
+            part = args.only.split(",")
             for column in columns:
-                Comparison.report(column, seed, args.only.split(","),
-                                  runner.run([("native", seed), (column, seed)], *options))
+                report(column, seed, part, alone.run([("native", seed), (column, seed)], *options_of(part)))
             return 0
-        comparison = Comparison(runner, columns, not args.no_shrink, read_known())
-        while comparison.ran < args.count and len(comparison.differences) < args.most:
-            before = (comparison.ran, len(comparison.differences), comparison.known_count())
-            comparison.compare(seed + comparison.ran, min(AT_ONCE, args.count - comparison.ran))
-            if log:
-                behind = (comparison.ran, len(comparison.differences), comparison.known_count())
-                log.add(seed + before[0], *(b - a for a, b in zip(before, behind)))
-            rate = comparison.ran / (time.monotonic() - start)
-            print(f"{comparison.ran} of {args.count}, {len(comparison.differences)} differ, "
-                  f"{len(comparison.late)} once only, {rate:.0f} a second", flush=True)
-    if args.all:
-        for late in comparison.late:
-            print("once:", *late, sep=" | ")
-        for why, those in sorted(comparison.named.items()):
-            for one in those:
-                print("known:", *one, why, sep=" | ")
-    for why, those in sorted(comparison.named.items()):
-        print(f"known, {len(those)} times: {why}")
-    late = collections.Counter(column for column, *_ in comparison.late)
-    print(f"ran {comparison.ran} sequences in {1 + len(columns)} columns from seed {seed}: "
-          f"{len(comparison.differences)} differ, differed once only: {dict(late)}")
-    return 1 if comparison.differences else 0
+        comparison = Comparison(args, columns, log)
+        comparison.run(seed, Runner(args.program, args.ddprun, registry, args.jobs, Gate()),
+                       Judge(alone, read_known(), not args.no_shrink))
+    comparison.print(seed)
+    return 1 if comparison.differ else 0
 
 
 if __name__ == "__main__":
