@@ -8,6 +8,7 @@
 
 #include "base/sys.h"
 #include "ddp/segment.h"
+#include "engine/user/kernel_socket.h"
 #include "engine/user/leaving.h"
 #include "engine/user/octets.h"
 #include "engine/user/one_sided.h"
@@ -95,6 +96,12 @@ int fail_crc(Connection& c, int fd) {
 int fail_lost(Connection& c, int fd, const char* why) {
   end_connection(c, fd, why);
   return ECONNRESET;
+}
+
+int fail_cut(Connection& c, int fd) {
+  // Where this end has ended too, an end looks the same.
+  if (!c.tx.is_shut && has_been_reset(fd)) return 0;
+  return fail_lost(c, fd, "the peer's stream ended inside an FPDU");
 }
 
 int fail_refused(Connection& c, int fd, int error, const char* why) {

@@ -14,6 +14,9 @@ namespace ddpsock::engine {
 int fail_protocol(Connection& c, int fd, rdmap::TermCode code, Bytes segment);
 int fail_crc(Connection& c, int fd);
 int fail_lost(Connection& c, int fd, const char* why);
+// The peer's stream is over, and its last FPDU is not whole. 0: by a reset of which another call
+// has told, so that there is only an end.
+int fail_cut(Connection& c, int fd);
 int fail_refused(Connection& c, int fd, int error, const char* why);
 
 // The same for who has the error told elsewhere.

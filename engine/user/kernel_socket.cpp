@@ -59,14 +59,23 @@ bool is_told_once(int error) {
   }
 }
 
-bool has_peer_ended(int fd) {
+// In the kernel's numbers.
+static uint8_t state_of(int fd) {
   const base::KeepErrno keep;
   tcp_info info{};
   socklen_t size = sizeof info;
-  if (base::sys.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return true;
+  return base::sys.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 ? info.tcpi_state : 0;
+}
+
+bool has_peer_ended(int fd) {
   constexpr uint8_t kEstablished = 1, kFinWait1 = 4, kFinWait2 = 5;
-  return info.tcpi_state != kEstablished && info.tcpi_state != kFinWait1 &&
-         info.tcpi_state != kFinWait2;
+  const uint8_t state = state_of(fd);
+  return state != kEstablished && state != kFinWait1 && state != kFinWait2;
+}
+
+bool has_been_reset(int fd) {
+  constexpr uint8_t kClosed = 7;
+  return state_of(fd) == kClosed;
 }
 
 int wait_ready(int fd, short events, Time deadline) {

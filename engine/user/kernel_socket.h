@@ -24,6 +24,8 @@ bool is_told_once(int error);
 // Has the peer's FIN or a reset come? POLLRDHUP does not tell: who shuts its own reading side down
 // has it, too, and reads an end wherever nothing lies there, though more may come.
 bool has_peer_ended(int fd);
+// Or both ends have ended, and the peer knows.
+bool has_been_reset(int fd);
 
 // 0 when ready or in error, else EAGAIN (deadline), EINTR, EBADF (-1: poll() itself would wait).
 int wait_ready(int fd, short events, Time deadline);

@@ -126,8 +126,9 @@ static Drained judge_silence(Connection& c, int fd) {
   if (bytes_queued(fd) > c.rx.held) return {Drain::kEmpty, 0};  // since then; its edge is to come
   if ((p.revents & POLLERR) != 0) return {Drain::kLost, ECONNRESET};
   if ((p.revents & (POLLRDHUP | POLLHUP)) == 0) return {Drain::kEmpty, free_window(c, fd)};
-  if (c.inbox.end > 0)
-    return {Drain::kFailed, fail_lost(c, fd, "the peer's stream ended inside an FPDU")};
+  if (c.inbox.end > 0) {
+    if (const int e = fail_cut(c, fd); e != 0) return {Drain::kFailed, e};
+  }
   return {Drain::kOver, 0};
 }
 

@@ -205,8 +205,9 @@ void Receiver::accept(const Fpdu& fpdu) {
 }
 
 void Receiver::on_end() {
-  if (end_ > beg_ && has_peer_ended(fd_))
-    error_ = fail_lost(c_, fd_, "the peer's stream ended inside an FPDU");
+  if (end_ == beg_ || !has_peer_ended(fd_)) return;
+  error_ = fail_cut(c_, fd_);
+  if (error_ == 0) beg_ = end_;
 }
 
 // Programs take what FIONREAD told as all there is, and then wait for an edge. Part of an FPDU that

@@ -350,6 +350,16 @@ TEST_F(Ending, AnEmptySendIsNothingLeftUnread) {
   EXPECT_EQ(recv_to_end(client_), "noon");
 }
 
+TEST_F(Ending, AResetThatASendHasToldIsNotToldBehindWhatItCut) {
+  const size_t filled = fill_until_refused(server_, 3, 64 * 1024);
+  pair_.server.close();
+  send_all(client_, "in vain");
+  EXPECT_NE(poll_for(client_, 0) & POLLHUP, 0);
+  expect_send_fails(client_, ECONNRESET);
+  EXPECT_LT(recv_to_end(client_).size(), filled);
+  expect_end_of_stream(client_);
+}
+
 TEST_F(Ending, OfAPeerThatDoesNotRead) {
   const size_t filled = fill_until_refused(client_, 3);
   EXPECT_EQ(shutdown(client_, SHUT_WR), 0);
