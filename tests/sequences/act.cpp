@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "act.h"
 
+#include <sys/socket.h>
+
+#include <algorithm>
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
@@ -105,8 +108,23 @@ void claim_room(const Object& object) {
   world->actors[static_cast<size_t>(current_actor)].fills |= bit_of(object, object.side);
 }
 
+bool is_being_filled(const Object& object) {
+  if (outgoing(object) == nullptr) return false;
+  const uint64_t bit = bit_of(object, object.side);
+  return std::any_of(world->actors.begin(), world->actors.end(),
+                     [bit](const Actor& actor) { return (actor.fills & bit) != 0; });
+}
+
 bool is_awaited(const Object& object) {
   return outgoing(object) != nullptr && is_claimed(bit_of(object, 1 - object.side), true);
+}
+
+// Linux lets a call that asks for less than the mark sleep until there is as much; POSIX does not.
+bool is_below_mark(int fd, size_t size) {
+  int mark = 1;
+  socklen_t length = sizeof mark;
+  return getsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &mark, &length) == 0 &&
+         size < static_cast<size_t>(mark);
 }
 
 void act(const Op& op, Answer& answer) {

@@ -46,6 +46,7 @@ inline int fd_of(int slot) {
 Object object_of(int fd);
 void note(int slot, int fd, Object object);
 void forget(int fd);
+bool is_below_mark(int fd, size_t size);  // SO_RCVLOWAT
 // The direction in which `object` sends, and that in which it receives; null if it is no stream.
 Direction* outgoing(const Object& object);
 Direction* incoming(const Object& object);
@@ -55,8 +56,9 @@ bool is_roomy(const Object& object);  // that there is room
 // Notes in the shared mapping what the call is about to take or to be told of; false if another
 // sleeps for the same.
 bool claim(const Object& object, bool is_taking);
-void claim_room(const Object& object);  // notes that more is sent there than may find room
-bool is_awaited(const Object& object);  // does another wait for what is sent there?
+void claim_room(const Object& object);       // notes that more is sent there than may find room
+bool is_being_filled(const Object& object);  // by who has noted that
+bool is_awaited(const Object& object);       // does another wait for what is sent there?
 
 // What this process does once it is an actor of its own; in actors.cpp.
 [[noreturn]] void live_as(int actor);

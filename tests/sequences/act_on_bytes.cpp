@@ -56,14 +56,6 @@ void say_what_came(const Object& object, const Moved& moved, size_t size, Answer
   if (!is_untouched(bytes, moved.bytes, size + 16)) answer.add(", touched what is behind");
 }
 
-// Linux lets a call that asks for less than the mark sleep until there is as much; POSIX does not.
-bool is_below_mark(int fd, size_t size) {
-  int mark = 1;
-  socklen_t length = sizeof mark;
-  return getsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &mark, &length) == 0 &&
-         size < static_cast<size_t>(mark);
-}
-
 void receive(const Op& op, Answer& answer) {
   const int fd = fd_of(op.argument[0]), how = op.argument[3];
   const size_t size = std::min(static_cast<size_t>(op.argument[1]), kRoom - 16);

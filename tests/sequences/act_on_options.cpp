@@ -110,6 +110,7 @@ void count_outgoing(int fd, Answer& answer) {
   answer.add_result(result);
   const Direction* way = outgoing(object_of(fd));
   if (result != 0 || way == nullptr) return;
+  if (is_being_filled(object_of(fd)) || way->is_broken_off) return;
   if (count < 0 || static_cast<uint64_t>(count) > way->sent + 1)
     answer.add(" %d, which is more than was sent", count);
 }

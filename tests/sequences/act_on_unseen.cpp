@@ -237,6 +237,8 @@ void act_on_unseen(const Op& op, Answer& answer) {
   const int fd = fd_of(op.argument[0]), timeout_ms = op.argument[2];
   const Object object = object_of(fd);
   if (outgoing(object) == nullptr) return answer.add("no stream");
+  // Behind a mark it counts FPDUs, where TCP counts bytes.
+  if (is_below_mark(fd, 1)) return answer.add("not certain");
   if (timeout_ms < 0 && !claim(object, false)) return answer.add("not certain");
   const auto by = [&](auto poller) { await(poller, fd, timeout_ms, answer); };
   switch (static_cast<Unseen>(op.argument[1])) {
