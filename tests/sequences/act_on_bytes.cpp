@@ -127,6 +127,8 @@ void fill(const Op& op, Answer& answer) {
   const Object object = object_of(fd);
   Direction* way = outgoing(object);
   if (way == nullptr) return answer.add("no stream");
+  // When who reads no more refuses what finds no room is a matter of what room there is.
+  if (way->was_filled && way->is_unwanted) return answer.add("not certain");
   const bool is_some_due = is_roomy(object);
   way->was_filled = true;
   uint64_t total = 0;

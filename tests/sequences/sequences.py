@@ -124,6 +124,10 @@ class Suspect:
     def forget(self):
         self.native, self.others = [], []
 
+    def calls(self):
+        lines = self.native[0] + self.others[0]
+        return list(range(1 + max((int(line.split()[0]) for line in lines if line[:1].isdigit()), default=0)))
+
     def is_native(self):
         return any(other in self.native for other in self.others)
 
@@ -133,12 +137,13 @@ class Suspect:
 
 
 class Look:
-    """A run of some sequences in all columns, and what of it differs still when it is run again."""
+    """A run of some sequences in all columns, and what of it differs still when it is run again and is not known."""
 
-    def __init__(self, runner, columns, known, seeds):
-        self.runner, self.columns, self.known, self.seeds = runner, columns, known, seeds
+    def __init__(self, judge, columns, seeds):
+        self.judge, self.runner, self.columns, self.seeds = judge, judge.runner, columns, seeds
         self.late, self.named = [], {}
         self.suspects = []
+        self.parts = {}  # seed -> what a column's difference was shrunk to
 
     def run(self):
         wanted = [(column, seed) for column in ["native", *self.columns] for seed in self.seeds]
@@ -155,6 +160,10 @@ class Look:
         for suspect in self.suspects:
             suspect.forget()
         self.again(3, "--patience", str(PATIENCE), piece=PATIENT_PIECE)
+        if self.judge.may_shrink:
+            with concurrent.futures.ThreadPoolExecutor() as pool:
+                are_known = list(pool.map(self.is_known_in_small, self.suspects))
+            self.suspects = [suspect for suspect, is_known in zip(self.suspects, are_known) if not is_known]
         return self
 
     def again(self, times, *options, piece=PIECE):
@@ -177,15 +186,27 @@ class Look:
                        for other in suspect.others)
 
     def is_known(self, column, seed, native, other):
-        for entry in self.known:
+        for entry in self.judge.known:
             if entry.fits(column, native, other):
                 self.named.setdefault(entry.why, []).append((column, seed, *first_difference(native, other)))
                 return True
         return False
 
+    def is_known_in_small(self, suspect):
+        """Beside other sequences: nothing else is decided so."""
+        column, seed = suspect.column, suspect.seed
+        logs = self.judge.differing(column, seed, self.parts[seed]) if seed in self.parts else None
+        if logs is not None and self.is_known(column, seed, *logs):
+            return True
+        smallest = self.judge.shrink(column, seed, suspect.calls())
+        if smallest is None:
+            return False
+        self.parts[seed], logs = smallest
+        return self.is_known(column, seed, *logs)
+
 
 class Judge:
-    """Runs a suspect by itself, with time between calls, and finds the smallest part of it that differs still."""
+    """Runs a suspect with time between calls, and finds the smallest part of it that differs still."""
 
     def __init__(self, runner, known, may_shrink):
         self.runner, self.known, self.may_shrink = runner, known, may_shrink
@@ -193,8 +214,7 @@ class Judge:
     def judge(self, look, suspect):
         """Gives the part and its two logs, if it is a difference; notes at the look why it is none."""
         column, seed, logs = suspect.column, suspect.seed, (suspect.native[0], suspect.others[0])
-        length = 1 + max((int(line.split()[0]) for line in logs[0] + logs[1] if line[:1].isdigit()), default=0)
-        part = list(range(length))
+        part = suspect.calls()
         if self.may_shrink:
             shrunk = self.shrink(column, seed, part)
             # By itself it answers as plain TCP does: a busy machine.
@@ -276,7 +296,7 @@ def revision_of_sources():
     return done.stdout.strip() or "unknown"
 
 
-def looks(runner, columns, known, first, count):
+def looks(judge, columns, first, count):
     """Runs them, some ahead, and gives them in the order of their seeds."""
     starts = iter(range(first, first + count, AT_ONCE))
     under_way = collections.deque()
@@ -285,12 +305,12 @@ def looks(runner, columns, known, first, count):
             while True:
                 for start in itertools.islice(starts, AHEAD - len(under_way)):
                     seeds = range(start, min(start + AT_ONCE, first + count))
-                    under_way.append(pool.submit(Look(runner, columns, known, seeds).run))
+                    under_way.append(pool.submit(Look(judge, columns, seeds).run))
                 if not under_way:
                     return
                 yield under_way.popleft().result()
         finally:
-            runner.stop()
+            judge.runner.stop()
 
 
 class Comparison:
@@ -298,10 +318,11 @@ class Comparison:
         self.args, self.columns, self.log = args, columns, log
         self.ran, self.differ, self.late, self.named = 0, 0, [], {}
 
-    def run(self, seed, runner, judge):
+    def run(self, seed, beside, alone):
+        """The judges: who decides while other sequences run, and who decides then."""
         start = time.monotonic()
-        for look in looks(runner, self.columns, judge.known, seed, self.args.count):
-            found = self.judge(look, runner.gate, judge)
+        for look in looks(beside, self.columns, seed, self.args.count):
+            found = self.judge(look, beside.runner.gate, alone)
             self.ran += len(look.seeds)
             self.differ += found
             self.late += look.late
@@ -310,8 +331,8 @@ class Comparison:
             if self.log:
                 self.log.add(look.seeds, found, sum(map(len, look.named.values())), len(look.late))
             rate = self.ran / (time.monotonic() - start)
-            print(f"{self.ran} of {self.args.count}, {self.differ} differ, {len(self.late)} once only, {rate:.0f} a second",
-                  flush=True)
+            late = len(self.late)
+            print(f"{self.ran} of {self.args.count}, {self.differ} differ, {late} once only, {rate:.0f} a second", flush=True)
             if self.differ >= self.args.most:
                 break
 
@@ -368,8 +389,9 @@ def main():
                 report(column, seed, part, alone.run([("native", seed), (column, seed)], *options_of(part)))
             return 0
         comparison = Comparison(args, columns, log)
-        comparison.run(seed, Runner(args.program, args.ddprun, registry, args.jobs, Gate()),
-                       Judge(alone, read_known(), not args.no_shrink))
+        many = Runner(args.program, args.ddprun, registry, args.jobs, Gate())
+        judges = [Judge(runner, read_known(), not args.no_shrink) for runner in (many, alone)]
+        comparison.run(seed, *judges)
     comparison.print(seed)
     return 1 if comparison.differ else 0
 
