@@ -61,12 +61,30 @@ Direction* incoming(const Object& object) {
   return direction(object, 1 - object.side);
 }
 
+namespace {
+
+// One bit for what a side of a connection receives, or sends.
+uint64_t bit_of(const Object& object, int side) {
+  return uint64_t{1} << (object.connection * 2 + side);
+}
+
+}  // namespace
+
+bool is_being_filled(const Object& object) {
+  if (outgoing(object) == nullptr) return false;
+  const uint64_t bit = bit_of(object, object.side);
+  return std::any_of(world->actors.begin(), world->actors.end(),
+                     [bit](const Actor& actor) { return (actor.fills & bit) != 0; });
+}
+
 bool is_roomy(const Object& object) {
   constexpr uint64_t kSurely = 32 * 1024;
   const Direction* way = outgoing(object);
   if (way == nullptr) return true;
   // Who reads no more is told of an end before all is read.
-  if (way->is_broken_off || (way->was_filled && way->is_unwanted)) return false;
+  // Whom TCP lets in first beside who sleeps until there is room is its own affair.
+  if (way->is_broken_off || is_being_filled(object) || (way->was_filled && way->is_unwanted))
+    return false;
   return !way->is_full && way->sent - way->received <= kSurely;
 }
 
@@ -77,11 +95,6 @@ bool is_room_certain(const Object& object) {
 }
 
 namespace {
-
-// One bit for what a side of a connection receives, or sends.
-uint64_t bit_of(const Object& object, int side) {
-  return uint64_t{1} << (object.connection * 2 + side);
-}
 
 bool is_claimed(uint64_t bit, bool by_takers_only) {
   for (int i = 0; i < kActors; ++i) {
@@ -106,13 +119,6 @@ bool claim(const Object& object, bool is_taking) {
 void claim_room(const Object& object) {
   if (outgoing(object) == nullptr) return;
   world->actors[static_cast<size_t>(current_actor)].fills |= bit_of(object, object.side);
-}
-
-bool is_being_filled(const Object& object) {
-  if (outgoing(object) == nullptr) return false;
-  const uint64_t bit = bit_of(object, object.side);
-  return std::any_of(world->actors.begin(), world->actors.end(),
-                     [bit](const Actor& actor) { return (actor.fills & bit) != 0; });
 }
 
 bool is_awaited(const Object& object) {

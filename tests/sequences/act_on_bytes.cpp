@@ -180,8 +180,10 @@ void drain(const Op& op, Answer& answer) {
       sleep_us(100);
       continue;
     }
-    // Who reads no more may be told of an end between bytes.
-    const char* amount = way->is_unwanted ? "some" : is_all ? "all" : "not all";
+    // Who reads no more may be told of an end between bytes; how much of much a reset leaves is
+    // TCP's affair.
+    const bool is_cut = way->was_filled && got < 0 && errno == ECONNRESET;
+    const char* amount = way->is_unwanted || is_cut ? "some" : is_all ? "all" : "not all";
     answer.add("%s%s, then ", amount, is_right ? "" : " of other bytes");
     return answer.add_result(got);
   }

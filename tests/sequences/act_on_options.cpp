@@ -125,7 +125,9 @@ void count_queued(const Op& op, Answer& answer) {
                                                   : ioctl(fd, FIONREAD, &count);
   answer.add_result(result);
   constexpr int kMuch = 32 * 1024;  // where what was sent may not be there yet
-  if (result == 0) count > kMuch ? answer.add(" much") : answer.add(" %d", count);
+  const Direction* way = incoming(object_of(fd));
+  const bool is_filled = way != nullptr && way->was_filled && count > 0;
+  if (result == 0) is_filled || count > kMuch ? answer.add(" much") : answer.add(" %d", count);
 }
 
 }  // namespace

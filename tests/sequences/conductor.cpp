@@ -84,6 +84,7 @@ void Conductor::start_thread(int actor) {
 }
 
 bool Conductor::run() {
+  was_killed_in_a_call_ = false;
   for (size_t i = 0; i < world->script.count && !is_lost_; ++i) {
     world->step = static_cast<uint32_t>(i);
     run_op(i);
@@ -155,6 +156,12 @@ void Conductor::look_at_new_processes() {
   }
 }
 
+// The library finds out by looks that a call of a process that was killed will not go on.
+int Conductor::patience_ms() const {
+  constexpr int kForTheDead = 30;
+  return world->patience_ms > 0 && was_killed_in_a_call_ ? kForTheDead : world->patience_ms;
+}
+
 Conductor::State Conductor::wait_for(int who) {
   Actor& actor = actor_at(who);
   const Seat& seat = seats_[static_cast<size_t>(who)];
@@ -174,7 +181,7 @@ Conductor::State Conductor::wait_for(int who) {
     const bool is_quiet = may_be_quiet && actor.timeout_ms == 0 && is_asleep(seat.status_fd);
     if (!is_quiet) glances = 0;
     if (glances == 0) asleep_since = now;
-    if (is_quiet && ++glances >= kGlances && now - asleep_since >= world->patience_ms)
+    if (is_quiet && ++glances >= kGlances && now - asleep_since >= patience_ms())
       return State::kAsleep;
   }
 }
@@ -265,6 +272,7 @@ void Conductor::cancel(int who) {
 void Conductor::end_process(int who, HowToEnd how) {
   Actor& actor = actor_at(who);
   if (how == HowToEnd::kKill || seats_[static_cast<size_t>(who)].is_busy || actor.is_stopped) {
+    was_killed_in_a_call_ |= seats_[static_cast<size_t>(who)].is_busy;
     kill(actor.process, SIGKILL);
   } else {
     actor.op = world->step.load();

@@ -38,6 +38,7 @@ class Conductor {
   void order(size_t index);
   void conduct(const Op& op);
   void settle();
+  int patience_ms() const;
   State wait_for(int actor);
   bool is_dead(int actor);
   void look_at_new_processes();
@@ -51,7 +52,7 @@ class Conductor {
   bool clean_up();
 
   std::array<Seat, kActors> seats_;
-  bool is_lost_ = false;
+  bool is_lost_ = false, was_killed_in_a_call_ = false;
 };
 
 }  // namespace ddpsock::sequences
