@@ -162,8 +162,10 @@ class Stream {
   // shutdown(2) with SHUT_RD, SHUT_WR or SHUT_RDWR. Half-close is a FIN between FPDUs.
   virtual Io shutdown(int fd, int how) = 0;
 
-  // SO_RCVLOWAT counts payload: the engine keeps the value, the kernel's stays 1.
+  // SO_RCVLOWAT counts payload: the engine keeps the value, for all who share the stream, and the
+  // kernel's stays 1.
   virtual void set_receive_low_water(int bytes) = 0;
+  virtual int receive_low_water() const = 0;
 
   // The TCP connection is established: a connect() returned 0, or SO_ERROR or a poller said so. An
   // initiator that must speak early (strict, kRequired) sends its Request now; with `wait` (a

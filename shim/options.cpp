@@ -157,7 +157,9 @@ int get_low_water(int fd, void* value, socklen_t* length) {
   const SocketUse use(fd);
   if (!use || !has_live_stream(use.phase()))
     return real.getsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, value, length);
-  return copy_out(use->receive_low_water.load(std::memory_order_relaxed), value, length);
+  // A relative may have set it.
+  const engine::Stream& stream = *use->stream.load(std::memory_order_acquire);
+  return copy_out(stream.receive_low_water(), value, length);
 }
 
 int set_low_water(int fd, const void* value, socklen_t length) {

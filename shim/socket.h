@@ -42,7 +42,7 @@ struct Socket {
   // Once set, the same until the Socket is retired.
   std::atomic<message::Handle*> message{nullptr};
   std::atomic<const char*> reason{""};    // static text for DDP_STATUS and the log
-  std::atomic<int> receive_low_water{1};  // SO_RCVLOWAT as the program reads it back
+  std::atomic<int> receive_low_water{1};  // SO_RCVLOWAT as this process has set it
   std::atomic<Phase> phase{Phase::kIdle};
   std::atomic<Wish> wish{Wish::kNone};
   std::atomic<Mode> mode{Mode::kPlain};

@@ -93,6 +93,7 @@ class InvertingStream final : public ddpsock::engine::Stream {
 
   Io shutdown(int fd, int how) override { return to_io(base::sys.shutdown(fd, how)); }
   void set_receive_low_water(int bytes) override { low_water = bytes; }
+  int receive_low_water() const override { return low_water; }
 
   Io on_connected(int, bool wait) override {
     ++engine.completed;

@@ -39,6 +39,7 @@ class UserStream final : public Stream {
   bool is_send_ready(int fd) override { return engine::is_send_ready(c_, fd); }
   Io shutdown(int fd, int how) override { return engine::shutdown(c_, fd, how); }
   void set_receive_low_water(int bytes) override { c_.rx.low_water = std::max(bytes, 1); }
+  int receive_low_water() const override { return c_.rx.low_water; }
   Io on_connected(int fd, bool wait) override { return engine::on_connected(c_, fd, wait); }
   int await_established(int fd, Direction direction) override {
     return engine::await_established(fd, direction == Direction::kSend ? SO_SNDTIMEO : SO_RCVTIMEO);

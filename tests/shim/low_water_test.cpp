@@ -5,6 +5,8 @@
 #include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <thread>
@@ -137,6 +139,19 @@ class LowWaterOfRecv : public TcpTest {
   const Pair pair_ = connected_pair();
   const int client_ = pair_.client.get(), server_ = pair_.server.get();
 };
+
+TEST_F(LowWaterOfRecv, IsReadBackByRelatives) {
+  expect_alive(client_, server_);
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool is_set = setsockopt(server_, SOL_SOCKET, SO_RCVLOWAT, &kMark, sizeof kMark) == 0;
+    _exit(is_set ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  EXPECT_EQ(get_option(server_, SOL_SOCKET, SO_RCVLOWAT), kMark);
+}
 
 TEST_F(LowWaterOfRecv, IsNoHigherThanTcps) {
   expect_alive(client_, server_);
