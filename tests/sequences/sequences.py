@@ -195,10 +195,7 @@ class Look:
     def is_known_in_small(self, suspect):
         """Beside other sequences: nothing else is decided so."""
         column, seed = suspect.column, suspect.seed
-        logs = self.judge.differing(column, seed, self.parts[seed]) if seed in self.parts else None
-        if logs is not None and self.is_known(column, seed, *logs):
-            return True
-        smallest = self.judge.shrink(column, seed, suspect.calls())
+        smallest = self.judge.shrink(column, seed, suspect.calls(), self.parts.get(seed))
         if smallest is None:
             return False
         self.parts[seed], logs = smallest
@@ -216,7 +213,7 @@ class Judge:
         column, seed, logs = suspect.column, suspect.seed, (suspect.native[0], suspect.others[0])
         part = suspect.calls()
         if self.may_shrink:
-            shrunk = self.shrink(column, seed, part)
+            shrunk = self.shrink(column, seed, part, look.parts.get(seed))
             # By itself it answers as plain TCP does: a busy machine.
             if shrunk is None:
                 look.late.append((column, seed, *first_difference(*logs)))
@@ -228,7 +225,11 @@ class Judge:
             return None
         return None if look.is_known(column, seed, *logs) else (part, logs)
 
-    def shrink(self, column, seed, part):
+    def shrink(self, column, seed, part, guess=None):
+        """A guess, of another run or column, is as small as need be if it differs."""
+        best = self.differing(column, seed, guess) if guess else None
+        if best is not None:
+            return guess, best
         best = self.differing(column, seed, part)
         if best is None:
             return None
