@@ -48,8 +48,6 @@ bool is_set(Setting setting) {
 // Of a socket of this process: so that nobody else's connections cost a question.
 constinit std::atomic<bool> is_any_shaped{false};
 
-constinit std::atomic<bool> is_any_prepared{false};
-
 bool is_shaped(int fd) {
   if (!is_any_shaped.load(std::memory_order_relaxed)) [[likely]]
     return false;
@@ -184,7 +182,7 @@ bool open_stream(Socket& socket, int fd, engine::Role role, engine::Peer peer, P
   if (stream) {
     socket.role.store(role, std::memory_order_relaxed);
     socket.stream.store(*stream, std::memory_order_release);
-    if (!socket.inquiry.is_unprepared) hand_over_low_water(socket, **stream, fd);
+    hand_over_low_water(socket, **stream, fd);
     take_over_tells_queue(socket, fd);
     socket.phase.store(phase, std::memory_order_release);
   }
@@ -225,14 +223,6 @@ int shut_connecting(SocketUse& use, int fd, int how) {
 
 void note_shaped() {
   is_any_shaped.store(true, std::memory_order_relaxed);
-}
-
-void note_prepared() {
-  is_any_prepared.store(true, std::memory_order_relaxed);
-}
-
-bool is_unprepared(int fd) {
-  return !is_any_prepared.load(std::memory_order_relaxed) && hint_of(fd).origin == Origin::kMade;
 }
 
 void make_plain(Socket& socket, int fd, const char* reason) {

@@ -27,11 +27,6 @@ Tcp tcp_state(int fd);
 // The program has the kernel shape the traffic of a socket (SO_MAX_PACING_RATE, TCP_TX_DELAY),
 // which it can do on the wire only.
 void note_shaped();
-// The program sets an option on a socket of its own that a connection begins with: SO_RCVLOWAT,
-// TCP_FASTOPEN_CONNECT.
-void note_prepared();
-// No such option is set on `fd`, which this program has made by socket().
-bool is_unprepared(int fd);
 
 // Whether the connection may lie in shared memory, as far as program and environment are concerned.
 bool may_share_memory(const Socket& socket);

@@ -55,7 +55,6 @@ std::optional<engine::Role> role_of(int fd, int role) {
     case Origin::kAccepted:
       return engine::Role::kResponder;
     case Origin::kUnknown:
-    case Origin::kMade:
       break;
   }
   return std::nullopt;

@@ -117,8 +117,7 @@ int fds_end();
 
 // How a descriptor came to be connected, and why it is plain TCP, kept for every descriptor below
 // kMaxFds in one byte: enough for DDP_MODE to choose a role later and for DDP_STATUS.
-// kMade: by socket(), and not yet connected.
-enum class Origin : uint8_t { kUnknown = 0, kConnected = 1, kAccepted = 2, kMade = 3 };
+enum class Origin : uint8_t { kUnknown = 0, kConnected = 1, kAccepted = 2 };
 struct Hint {
   Origin origin;
   const char* reason;  // static text; "" if never judged

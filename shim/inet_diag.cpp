@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/kernel_call.h"
 #include "base/random.h"
@@ -216,11 +217,14 @@ void InetDiag::abandon(base::Unfinished& unfinished) {
 }
 
 void InetDiag::close() {
-  if (fd_ < 0) return;
+  // A handler that jumps out of this must not close the number again: it may be another's by then.
+  const int fd = std::exchange(fd_, -1);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  if (fd < 0) return;
   if (is_kept_)
-    is_all_read_ ? return_diag_socket(fd_) : drop_diag_socket(fd_);
+    is_all_read_ ? return_diag_socket(fd) : drop_diag_socket(fd);
   else
-    keep_diag_socket(fd_, is_all_read_ && netns_ == wanted_netns_ ? netns_ : 0);
+    keep_diag_socket(fd, is_all_read_ && netns_ == wanted_netns_ ? netns_ : 0);
 }
 
 Status<> InetDiag::ask(std::span<Query> queries) {

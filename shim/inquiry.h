@@ -46,8 +46,6 @@ struct Inquiry {
   uint64_t listener = 0;
   std::optional<Ends> ends{};  // of a connection that is known to be established
   FoundRegistry registry{};    // of who listens, or of who has accepted
-  // No option is set on the socket that would have to be looked for before its connection is used.
-  bool is_unprepared = false;
 };
 
 }  // namespace ddpsock::shim

@@ -153,28 +153,42 @@ void MemoryLook::sort_found() {
   std::sort(order_, order_ + found_);
 }
 
-unsigned MemoryLook::find_data(uint64_t data) const {
-  unsigned n = 0;
-  while (n < found_ && items_[order_[n] % kAll].watch->data.load(std::memory_order_relaxed) != data)
-    ++n;
-  return n;
+template <typename Is>
+MemoryLook::Item* MemoryLook::find_item(Is is) {
+  for (unsigned n = 0; n < found_; ++n)
+    if (Item& item = found_item(n); is(item)) return &item;
+  return nullptr;
+}
+
+// How many of the kernel's events are of streams that were found. Once: the program may be giving
+// them other data.
+int MemoryLook::match(const epoll_event* events, int count) {
+  int matches = 0;
+  for (int i = 0; i < count; ++i) {
+    Item* item = find_item([data = events[i].data.u64](const Item& it) {
+      return it.kernel_event == kNone && it.watch->data.load(std::memory_order_relaxed) == data;
+    });
+    if (item == nullptr) continue;
+    item->kernel_event = i;
+    ++matches;
+  }
+  return matches;
 }
 
 // Of its other members the kernel knows only for which of the streams a bell came before them:
 // those stay before them.
 int MemoryLook::put_all(epoll_event* events, int count, int all) {
-  sort_found();
+  if (found_ > 1) sort_found();
   int others = 0;
   for (int i = 0; i < count; ++i) {
-    const epoll_event event = events[i];
-    if (const unsigned n = find_data(event.data.u64); n == found_) {
-      events[others++] = event;
-    } else {
-      Item& item = found_item(n);
-      item.kernel_news = event.events;
-      // A bell that was left lying tells of bytes that have been reported.
-      if (!item.watch->has_lazy_bell.load(std::memory_order_relaxed)) item.others_before = others;
+    Item* item = find_item([=](const Item& it) { return it.kernel_event == i; });
+    if (item == nullptr) {
+      events[others++] = events[i];
+      continue;
     }
+    item->kernel_news = events[i].events;
+    // A bell that was left lying tells of bytes that have been reported.
+    if (!item->watch->has_lazy_bell.load(std::memory_order_relaxed)) item->others_before = others;
   }
   for (unsigned n = found_; n-- > 1;)
     found_item(n - 1).others_before =
@@ -197,26 +211,20 @@ int MemoryLook::put_all(epoll_event* events, int count, int all) {
 
 int MemoryLook::put(epoll_event* events, int count, int room) {
   if (found_ == 0) return count;
-  const int others = count;
-  int all = count + static_cast<int>(found_);
-  for (int i = 0; i < count; ++i)
-    if (find_data(events[i].data.u64) < found_) --all;
+  const int all = count - match(events, count) + static_cast<int>(found_);
   if (all <= room) return put_all(events, count, all);
-  for (unsigned i = 0; i < found_; ++i) {
-    Item& item = found_item(i);
-    const uint64_t data = item.watch->data.load(std::memory_order_relaxed);
-    epoll_event* same = std::find_if(events, events + others,
-                                     [=](const epoll_event& e) { return e.data.u64 == data; });
-    if (same == events + others && count == room) {
+  for (unsigned n = 0; n < found_; ++n) {
+    Item& item = found_item(n);
+    if (item.kernel_event == kNone && count == room) {
       set_.next_.store(item.place, std::memory_order_relaxed);
       break;
     }
     const uint32_t news = take(item);
-    if (same != events + others) {
-      same->events |= news;
+    if (item.kernel_event != kNone) {
+      events[item.kernel_event].events |= news;
     } else if (news != 0) {
       events[count].events = news;
-      events[count++].data.u64 = data;
+      events[count++].data.u64 = item.watch->data.load(std::memory_order_relaxed);
     }
   }
   return count;

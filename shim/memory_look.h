@@ -20,6 +20,7 @@
 namespace ddpsock::shim {
 
 class MemoryLook {
+  static constexpr int kNone = std::numeric_limits<int>::max();
   struct Item {
     explicit Item(int number) : use(number), fd(number) {}
 
@@ -33,7 +34,8 @@ class MemoryLook {
     bool is_known = false;
     uint64_t position = 0, ready_since = 0;
     // So many events that are no streams are reported before it.
-    int others_before = std::numeric_limits<int>::max();
+    int others_before = kNone;
+    int kernel_event = kNone;  // the place in the kernel's answer
   };
 
  public:
@@ -92,9 +94,11 @@ class MemoryLook {
   bool note(unsigned i, const engine::Glance& glance);
   static uint32_t news_of(const Item& item, const engine::Glance& glance);
   void sort_found();
+  int match(const epoll_event* events, int count);
   int put_all(epoll_event* events, int count, int all);
-  // Which of those that were found has this data; found_: none.
-  unsigned find_data(uint64_t data) const;
+  // The first that was found of which `is` is true; nullptr: none.
+  template <typename Is>
+  Item* find_item(Is is);
   Item& found_item(unsigned n) { return items_[order_[n] % kAll]; }
   static uint32_t take(Item& item);
 

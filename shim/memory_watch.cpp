@@ -226,10 +226,14 @@ void WatchedSet::watch(int set, int fd, const epoll_event& event) {
     w->has_lazy_bell.store(false, std::memory_order_relaxed);
   }
   w->fd.store(fd + 1, std::memory_order_release);
-  if (s->end_.load(std::memory_order_relaxed) < 2) return;
+  if (!is_new || s->end_.load(std::memory_order_relaxed) < 2) return;
+  const auto want_order = [](int watched) {
+    with_stream(watched, [](engine::Stream& stream) { stream.want_order(); });
+  };
+  want_order(fd);
   // The first was alone until the second came.
-  for (const int other : {fd, s->watches_[0].fd.load(std::memory_order_acquire) - 1})
-    if (other >= 0) with_stream(other, [](engine::Stream& stream) { stream.want_order(); });
+  const int first = s->watches_[0].fd.load(std::memory_order_acquire) - 1;
+  if (w == &s->watches_[1] && first >= 0) want_order(first);
 }
 
 void WatchedSet::leave_to_kernel(int set, int fd, const epoll_event& event) {

@@ -85,15 +85,6 @@ bool shapes_traffic(int level, int name) {
          (level == IPPROTO_TCP && name == TCP_TX_DELAY);
 }
 
-// What connections begin with, noted so that nobody else's cost a question.
-void note_early_option(int level, int name) {
-  if (shapes_traffic(level, name))
-    note_shaped();
-  else if (level == SOL_SOCKET ? name == SO_RCVLOWAT
-                               : level == IPPROTO_TCP && name == TCP_FASTOPEN_CONNECT)
-    note_prepared();
-}
-
 bool is_stream(int fd) {
   const SocketUse use(fd);
   return use && (has_live_stream(use.phase()) || use.phase() == Phase::kMessage);
@@ -232,7 +223,7 @@ int own_setsockopt(int fd, int level, int name, const void* value, socklen_t len
   if ((may_leave || needs_plain_tcp_later(level, name, value, length)) &&
       !make_room_for_kernel(fd, may_leave))
     return fail(ENOPROTOOPT);
-  note_early_option(level, name);
+  if (shapes_traffic(level, name)) note_shaped();
   if (level == IPPROTO_TCP && name == TCP_INQ) return set_tells_queue(fd, value, length);
   if (is_ours(fd)) {
     if (level == SOL_SOCKET && name == SO_RCVLOWAT) return set_low_water(fd, value, length);

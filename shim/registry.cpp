@@ -127,6 +127,8 @@ RegistryFile* map_own(int fd) {
 struct Mapping {
   std::atomic<RegistryFile*> file{nullptr};  // set last
   std::atomic<bool> is_taken{false};
+  // When the path was found to lead to it: a tick of the clock, 0 if it may lead elsewhere since.
+  std::atomic<int64_t> seen_at{0};
   uid_t owner = 0;
   dev_t device = 0;
   ino_t inode = 0;
@@ -148,26 +150,22 @@ RegistryFile* find_mapping_of(const struct stat& st) {
       st.st_uid, [&](const Mapping& m) { return m.device == st.st_dev && m.inode == st.st_ino; });
 }
 
-// Which mapping a path was found to lead to, in the lower bits, and the tick of the clock in which
-// it was. Who removes a file does so between the looks of two processes in any case; so one look
-// serves all verdicts of the next few ms.
+// Who removes a file does so between the looks of two processes in any case; so one look at the
+// path serves all verdicts of the next few ms.
 constexpr Duration kLately = Duration::from_ms(4);
-constexpr int64_t kMappingBits = 15;
-static_assert(mappings.size() == kMappingBits + 1);
-constinit std::atomic<int64_t> sight{0};
 
 void note_sight(const RegistryFile* file) {
-  for (size_t i = 0; i < mappings.size(); ++i)
-    if (mappings[i].file.load(std::memory_order_relaxed) == file)
-      sight.store((base::coarse_now().ns & ~kMappingBits) | static_cast<int64_t>(i),
-                  std::memory_order_release);
+  for (Mapping& m : mappings)
+    if (m.file.load(std::memory_order_relaxed) == file)
+      m.seen_at.store(base::coarse_now().ns, std::memory_order_release);
 }
 
 RegistryFile* find_mapping_seen_lately(uid_t owner) {
-  const int64_t seen = sight.load(std::memory_order_acquire);
-  if (seen == 0 || base::coarse_now() - Time{seen} > kLately) return nullptr;
-  const Mapping& m = mappings[static_cast<size_t>(seen & kMappingBits)];
-  return m.owner == owner ? m.file.load(std::memory_order_acquire) : nullptr;
+  const Time now = base::coarse_now();
+  return find_mapping(owner, [=](const Mapping& m) {
+    const int64_t seen_at = m.seen_at.load(std::memory_order_acquire);
+    return seen_at != 0 && now - Time{seen_at} <= kLately;
+  });
 }
 
 RegistryFile* keep_mapping(RegistryFile* file, uid_t owner, const struct stat& st) {
@@ -177,7 +175,9 @@ RegistryFile* keep_mapping(RegistryFile* file, uid_t owner, const struct stat& s
     m.device = st.st_dev;
     m.inode = st.st_ino;
     m.file.store(file, std::memory_order_release);
-    sight.store(0, std::memory_order_release);
+    for (Mapping& other : mappings)
+      if (other.file.load(std::memory_order_acquire) != nullptr && other.owner == owner)
+        other.seen_at.store(0, std::memory_order_release);
     return file;
   }
   munmap(file, kRegistryFileSize);

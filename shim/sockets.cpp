@@ -129,12 +129,11 @@ int connect_in_ddp_mode(SocketUse& use, int fd, const sockaddr* to, socklen_t le
 }
 
 // REQUIRES: not connected, not listening.
-int connect_by_policy(int fd, const sockaddr* to, socklen_t length, Wish wish, bool is_unprepared) {
+int connect_by_policy(int fd, const sockaddr* to, socklen_t length, Wish wish) {
   if (wish == Wish::kOff) return connect_plain(fd, to, length, "the program asked for plain TCP");
-  if (!is_unprepared && has_fastopen_connect(fd))
+  if (has_fastopen_connect(fd))
     return connect_plain(fd, to, length, "TCP_FASTOPEN_CONNECT carries data before a verdict");
-  Verdict verdict = before_connect(fd, to, length, wish);
-  verdict.inquiry.is_unprepared = is_unprepared;
+  const Verdict verdict = before_connect(fd, to, length, wish);
   if (verdict.mode == Mode::kPlain && verdict.is_required) {
     set_hint(fd, Origin::kUnknown, verdict.reason);
     log_connection("connect", fd, "refused", "", verdict.reason);
@@ -206,7 +205,6 @@ int accepted_by_policy(const SocketUse& use, int listener, int fd, bool is_nonbl
   const uint64_t netns = is_known_listener ? use->inquiry.key.netns : 0;
   Verdict verdict = after_accept(listener, fd, wish, netns);
   verdict.wants_crc = verdict.wants_crc && wants_crc;
-  verdict.inquiry.is_unprepared = listener >= 0 && is_unprepared(listener);
   if (verdict.mode == Mode::kPlain && verdict.is_required) {
     real.close(fd);
     return fail(ECONNABORTED);
@@ -315,7 +313,7 @@ void end_listening(int fd) {
 
 int own_socket(int domain, int type, int protocol) {
   const int fd = real.socket(domain, type, protocol);
-  set_origin(fd, Origin::kMade);
+  set_origin(fd, Origin::kUnknown);
   drop_stale_fd(fd);
   return fd;
 }
@@ -368,16 +366,11 @@ int own_accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
 }
 
 int own_connect(int fd, const sockaddr* to, socklen_t length) {
-  if (!is_ours(fd) && !is_policy_active()) {
-    set_origin(fd, Origin::kConnected);
-    return real.connect(fd, to, length);
-  }
-  const bool has_no_options = is_unprepared(fd);
   set_origin(fd, Origin::kConnected);
   if (!is_ours(fd)) {
-    if (!is_inet(to, length) || !may_choose() || !is_tcp_socket(fd))
+    if (!is_policy_active() || !is_inet(to, length) || !may_choose() || !is_tcp_socket(fd))
       return real.connect(fd, to, length);
-    return connect_by_policy(fd, to, length, Wish::kNone, has_no_options);
+    return connect_by_policy(fd, to, length, Wish::kNone);
   }
   Wish wish = Wish::kNone;
   {
@@ -388,7 +381,7 @@ int own_connect(int fd, const sockaddr* to, socklen_t length) {
     if (use) wish = use->wish.load(std::memory_order_relaxed);
   }
   if (!is_inet(to, length)) return real.connect(fd, to, length);
-  return connect_by_policy(fd, to, length, wish, has_no_options);
+  return connect_by_policy(fd, to, length, wish);
 }
 
 int chosen_shutdown(int fd, int how) {

@@ -4,6 +4,7 @@
 //
 // A worker process runs a batch of them one after the other, as a program does that lives on; one
 // that has to be given up is followed by another, which goes on behind the sequence that cost it.
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -92,7 +93,8 @@ size_t supervise(const Options& options, size_t from, size_t to) {
   world->index = from;
   const pid_t worker = fork();
   if (worker == 0) {
-    setpgid(0, 0);
+    setpgid(0, 0);  // what ends us by our group does not reach it
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     work(options, from, to);
   }
   setpgid(worker, worker);
