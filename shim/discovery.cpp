@@ -533,10 +533,10 @@ bool count_escaped(int fd, Escape how, int change) {
   return is_known;
 }
 
-void count_escaped_listeners_of(int fd, int change) {
+bool count_escaped_listeners_of(int fd, int change) {
   InetDiag diag;
   const auto local = local_address(fd);
-  if (!local || !is_same_namespace(diag, key_of(fd))) return;
+  if (!local || !is_same_namespace(diag, key_of(fd))) return false;
   struct Accepted {
     const Address& local;
     uint64_t netns;
@@ -548,7 +548,7 @@ void count_escaped_listeners_of(int fd, int change) {
     auto registry = own_registry(s.uid);
     if (registry) registry->count_escaped({from.netns, s.cookie}, Escape::kGone, from.change);
   };
-  static_cast<void>(diag.visit_listeners(*local, count, &accepted));
+  return diag.visit_listeners(*local, count, &accepted).has_value();
 }
 
 namespace {

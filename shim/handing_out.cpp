@@ -46,10 +46,10 @@ bool note_given_to_stranger(int fd) {
   if (!use || use.phase() != Phase::kStream || hint_of(fd).origin == Origin::kConnected ||
       use->is_required.load(std::memory_order_relaxed))
     return false;
-  note_handed_out(fd);
+  const bool is_noted = note_handed_out(fd);
   log_connection("exec", fd, "stream", "",
                  "given to a program without the library: its listener's new clients are plain");
-  return true;
+  return is_noted;
 }
 
 Duration patience_while_handing_out() {

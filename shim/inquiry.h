@@ -30,14 +30,6 @@ inline std::optional<Ends> ends_of(int fd) {
   return ends;
 }
 
-// The same of one that was told where to connect to.
-inline std::optional<Ends> ends_of(int fd, const sockaddr_in6& peer) {
-  Ends ends{.local = {}, .peer = peer};
-  socklen_t size = sizeof ends.local;
-  if (base::kernel_call(SYS_getsockname, fd, &ends.local, &size) != 0) return std::nullopt;
-  return ends;
-}
-
 struct Inquiry {
   SocketKey key;               // of the socket
   std::optional<uid_t> owner;  // of that socket

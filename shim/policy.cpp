@@ -332,8 +332,8 @@ void note_returned_listener(int fd, Escape how) {
   count_escaped(fd, how, -1);
 }
 
-void note_handed_out(int fd) {
-  count_escaped_listeners_of(fd, 1);
+bool note_handed_out(int fd) {
+  return count_escaped_listeners_of(fd, 1);
 }
 
 void note_not_handed_out(int fd) {

@@ -119,7 +119,8 @@ void note_returned_listener(int fd, Escape how);
 
 // Before the accepted `fd` is passed on, with nothing said: so will be what its listener gives
 // next, whose clients count on it no more than on one that has escaped.
-void note_handed_out(int fd);
+// False if that was not possible.
+bool note_handed_out(int fd);
 // It has stayed where it was after all.
 void note_not_handed_out(int fd);
 

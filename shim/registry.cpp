@@ -154,10 +154,11 @@ RegistryFile* find_mapping_of(const struct stat& st) {
 // path serves all verdicts of the next few ms.
 constexpr Duration kLately = Duration::from_ms(4);
 
-void note_sight(const RegistryFile* file) {
+// `began`: no later than the look at the path.
+void note_sight(const RegistryFile* file, Time began) {
   for (Mapping& m : mappings)
     if (m.file.load(std::memory_order_relaxed) == file)
-      m.seen_at.store(base::coarse_now().ns, std::memory_order_release);
+      m.seen_at.store(began.ns, std::memory_order_release);
 }
 
 RegistryFile* find_mapping_seen_lately(uid_t owner) {
@@ -343,10 +344,11 @@ Lookup look_up_in_mapping(RegistryFile& file, const SocketKey& key, bool& is_vou
 
 Lookup look_up_mapped_or_not(const Path& path, uid_t owner, const SocketKey& key,
                              FoundRegistry* read, bool& is_vouched) {
+  const Time began = base::coarse_now();
   RegistryFile* file = find_current_mapping(path, owner);
   if (read != nullptr) {
     *read = {owner, file};
-    if (file != nullptr) note_sight(file);
+    if (file != nullptr) note_sight(file, began);
   }
   return file == nullptr ? look_up_in_file(path, owner, key, is_vouched)
                          : look_up_in_mapping(*file, key, is_vouched);
@@ -396,8 +398,9 @@ FoundRegistry current_registry(uid_t owner) {
   RegistryFile* file = find_mapping_seen_lately(owner);
   Path path;
   if (file == nullptr && name_file(owner, path)) {
+    const Time began = base::coarse_now();
     file = find_current_mapping(path, owner);
-    if (file != nullptr) note_sight(file);
+    if (file != nullptr) note_sight(file, began);
   }
   return {owner, file};
 }

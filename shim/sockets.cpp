@@ -91,17 +91,6 @@ int connect_again(SocketUse& use, int fd, const sockaddr* to, socklen_t length) 
   return error == 0 ? result : fail(error);
 }
 
-// The kernel connects to this host when told to connect to nowhere.
-std::optional<Ends> ends_after_connect(int fd, const sockaddr* to) {
-  sockaddr_in named{};
-  if (to->sa_family != AF_INET) return ends_of(fd);
-  memcpy(&named, to, offsetof(sockaddr_in, sin_zero));
-  if (named.sin_addr.s_addr == INADDR_ANY) return ends_of(fd);
-  sockaddr_in6 peer{};
-  memcpy(&peer, &named, sizeof named);
-  return ends_of(fd, peer);
-}
-
 int connect_in_ddp_mode(SocketUse& use, int fd, const sockaddr* to, socklen_t length,
                         const Verdict& verdict) {
   const int result = real.connect(fd, to, length);
@@ -116,7 +105,7 @@ int connect_in_ddp_mode(SocketUse& use, int fd, const sockaddr* to, socklen_t le
   if (is_closed) return result;
   use->is_nonblocking.store(is_nonblocking(fd), std::memory_order_relaxed);
   obey(*use, verdict);
-  if (result == 0) use->inquiry.ends = ends_after_connect(fd, to);
+  if (result == 0) use->inquiry.ends = ends_of(fd);
   if (!open_stream(*use, fd, engine::Role::kInitiator, peer_of(verdict.mode), Phase::kConnecting)) {
     // The peer may have been told that this connection is DDP: it must not see plain bytes.
     make_plain(*use, fd, "the engine has no room");

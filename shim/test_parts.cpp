@@ -240,7 +240,9 @@ bool note_escaped_listener(int, Escape) {
 }
 void note_returned_listener(int, Escape) {}
 void note_inherited_listener(int) {}
-void note_handed_out(int) {}
+bool note_handed_out(int) {
+  return true;
+}
 void note_not_handed_out(int) {}
 void ask_with_nothing_kept() {}
 void forget_listener(int) {

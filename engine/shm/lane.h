@@ -140,6 +140,9 @@ class LaneWriter {
 
   // Contiguous room, at most `most`; size 0: full, or there is no memory behind it.
   Room room(size_t most) {
+    // note_time() will look there, and the reader has written since.
+    if (lane_.bell.wants_order.load(std::memory_order_relaxed) != 0)
+      __builtin_prefetch(&lane_.reader);
     if (!is_in_ring() && used_of_page() + most <= kSmallSize) return room_in_page(most);
     if (s_.head != s_.tail) look_at_head();
     if (s_.head == s_.tail) rewind();

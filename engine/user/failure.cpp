@@ -99,8 +99,10 @@ int fail_lost(Connection& c, int fd, const char* why) {
 }
 
 int fail_cut(Connection& c, int fd) {
-  // Where this end has ended too, an end looks the same.
-  if (!c.tx.is_shut && has_been_reset(fd)) return 0;
+  // A reset may have come behind an end, which is where the stream was cut then; and where this end
+  // has ended too, an end looks the same.
+  const bool is_told = c.r.is_loss_told.load(std::memory_order_relaxed);
+  if (is_told && !c.tx.is_shut && has_been_reset(fd)) return 0;
   return fail_lost(c, fd, "the peer's stream ended inside an FPDU");
 }
 

@@ -317,7 +317,10 @@ static Io send_piece(Connection& c, int number, IoCursor& left, int flags, bool 
   }
   if (const int e = send_on_wire_again(c, fd); e != 0) return Io::fail(e);
   const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd);
-  if (const int e = flush_before_send(c, fd, flags); e != 0) return Io::fail(e);
+  if (const int e = flush_before_send(c, fd, flags); e != 0) {
+    if (is_further) keep_send_error(c, e);
+    return Io::fail(e);
+  }
   std::optional<Time> deadline;
   for (OneSided* q = c.queue_pair(); q != nullptr && !c.tx.is_shut && q->flush() == EAGAIN;) {
     if (!may_wait) return Io::fail(EAGAIN);

@@ -59,7 +59,7 @@ class UserStream final : public Stream {
   void settle(int fd) override { engine::settle(c_, fd); }
   void leave_memory(int fd) override { engine::leave_memory(c_, fd); }
   PlainReturn return_to_plain(int fd) override { return engine::return_to_plain(c_, fd); }
-  int judge_error(int error) override { return engine::judge_error(c_, error); }
+  int judge_error(int error) override { return note_told(engine::judge_error(c_, error)); }
   short untrue_at_end() const override { return engine::untrue_at_end(c_); }
   void note_linger(bool is_resetting) override { engine::note_linger(c_, is_resetting); }
   bool set_kept_option(int name, int value) override {
@@ -85,12 +85,20 @@ class UserStream final : public Stream {
 
  private:
   bool is_same_socket(int fd) const override { return is_my_cookie(c_, fd); }
-  static Io count_error(Counters& direction, Io io) {
+  Io count_error(Counters& direction, Io io) {
     const bool is_error =
         io.error != 0 && io.error != EAGAIN && io.error != EINTR && io.error != EPROTOTYPE;
-    if (is_error) [[unlikely]]
+    if (is_error) [[unlikely]] {
       direction.errors.add(1);
+      note_told(io.error);
+    }
     return io;
+  }
+  // The program is told of `error` now.
+  int note_told(int error) {
+    if (is_told_once(error)) [[unlikely]]
+      c_.r.is_loss_told.store(true, std::memory_order_relaxed);
+    return error;
   }
 
   Connection c_;

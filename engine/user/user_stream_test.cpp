@@ -755,6 +755,19 @@ TEST_F(RawPeer, AResetBehindAPartIsToldByTheNextCallThatSends) {
   EXPECT_EQ(b.recv(10).size(), 0u);
 }
 
+// What came of it counts on TCP; here it is lost, and must not look like a whole stream.
+TEST_F(RawPeer, AnEndInsideAnFpduIsToldAlsoWhereAResetIsBehindIt) {
+  Buffer part = chunk(pattern(100), 2);
+  part.resize(50);
+  put(request() + chunk(pattern(4), 1) + part);
+  ::shutdown(tcp.client, SHUT_WR);
+  EXPECT_EQ(b.recv(4), pattern(4));
+  reset();
+  pollfd both{b.fd, POLLHUP, 0};
+  EXPECT_EQ(poll(&both, 1, 1000), 1);
+  EXPECT_EQ(recv_error(), ECONNRESET);
+}
+
 TEST_F(RawPeer, TheirTerminateIsAResetWithAReason) {
   put(request());
   Buffer f(fpdu_size(DDP_UNTAGGED_HEADER_SIZE + 4), 0);

@@ -213,6 +213,7 @@ struct Record {
   std::atomic<int32_t> fault{0};    // an errno that recv() has to tell: its stream was ended by us
   std::atomic<bool> has_crc{true};  // until the start-up frames agree otherwise
   std::atomic<bool> has_failure{false};
+  std::atomic<bool> is_loss_told{false};  // a call has returned what the kernel says once
   Role role;
   std::atomic<Peer> peer;
   bool is_strict;
