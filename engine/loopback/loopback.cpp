@@ -3,13 +3,25 @@
 
 #include <new>
 
-#include "engine/loopback/segment_qp.h"
-#include "engine/soft/channel.h"
-#include "engine/soft/soft_engine.h"
-#include "engine/soft/soft_limits.h"
+#include "engine/loopback/segment_carrier.h"
+#include "engine/queue/soft_engine.h"
+#include "engine/queue/soft_limits.h"
+#include "engine/wire/wire_carrier.h"
 
 namespace ddpsock::engine::loopback {
 namespace {
+
+// Ranges beyond gaps that one queue may hold: what a window of small segments can leave.
+constexpr uint32_t kMaxFragments = 2048;
+
+SoftConfig soft_config(const Config& config) {
+  SoftConfig soft{.limits = soft_limits(config.max_regions), .random = config.random};
+  if (config.kind == LinkAttr::Kind::kSegments) {
+    soft.order = ddp::LlpOrder::kAnyOrder;
+    soft.max_fragments = kMaxFragments;
+  }
+  return soft;
+}
 
 class LinkChannel final : public Channel {
  public:
@@ -35,9 +47,7 @@ class LinkChannel final : public Channel {
 class LoopbackEngine final : public SoftEngine {
  public:
   LoopbackEngine(Network& network, const Config& config)
-      : SoftEngine({.limits = soft_limits(config.max_regions), .random = config.random}),
-        network_(network),
-        kind_(config.kind) {}
+      : SoftEngine(soft_config(config)), network_(network), kind_(config.kind) {}
   using SoftEngine::has_memory;
 
   const char* name() const override { return "loopback"; }
@@ -46,27 +56,20 @@ class LoopbackEngine final : public SoftEngine {
     return kSoftCapabilities;
   }
 
-  Result<std::unique_ptr<Channel>, StartError> open_channel(const Start& start) override {
+  Result<std::unique_ptr<Carrier>, StartError> open_carrier(const Start& start,
+                                                            const QpAttr& attr) override {
     const auto end = network_.find(start.lower);
-    if (!end || end->link->kind() != LinkAttr::Kind::kBytes) {
-      return fail(StartError::kBadLowerLayer);
+    if (!end || end->link->kind() != kind_) return fail(StartError::kBadLowerLayer);
+    std::unique_ptr<Carrier> carrier;
+    if (kind_ == LinkAttr::Kind::kBytes) {
+      carrier = WireCarrier::make(std::unique_ptr<Channel>(new (std::nothrow) LinkChannel(*end)),
+                                  start, attr);
+    } else {
+      if (!start.already_read.empty()) return fail(StartError::kBadLowerLayer);
+      carrier.reset(new (std::nothrow) SegmentCarrier(*end, start.max_ulpdu));
     }
-    std::unique_ptr<Channel> channel(new (std::nothrow) LinkChannel(*end));
-    if (!channel) return fail(StartError::kNoMemory);
-    return channel;
-  }
-
-  Result<std::unique_ptr<Qp>, SetupError> make_qp(const QpAttr& attr) override {
-    if (kind_ == LinkAttr::Kind::kBytes) return SoftEngine::make_qp(attr);
-    const auto core = join_pd(attr);
-    if (!core) return fail(core.error());
-    std::unique_ptr<SegmentQp> qp(new (std::nothrow) SegmentQp(*this, network_, attr, *core));
-    if (!qp) {
-      leave_pd(attr.pd);
-      return fail(SetupError::kNoMemory);
-    }
-    if (!qp->has_memory()) return fail(SetupError::kNoMemory);
-    return qp;
+    if (!carrier) return fail(StartError::kNoMemory);
+    return carrier;
   }
 
  private:

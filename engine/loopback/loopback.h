@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The engine without a machine under it: queue pairs joined by a Network. No fd, no clock, no
-// system call; `now` is whatever the caller hands in. Over links of bytes it is a SoftQp like the
-// user engine's; over links of segments the RDMAP cores run with placement out of order.
+// system call; `now` is whatever the caller hands in. Over links of bytes queue pairs are carried
+// as over TCP; over links of segments the cores place them out of order.
 #ifndef DDPSOCK_ENGINE_LOOPBACK_LOOPBACK_H_
 #define DDPSOCK_ENGINE_LOOPBACK_LOOPBACK_H_
 

@@ -9,14 +9,14 @@
 #include <cerrno>
 #include <new>
 
+#include "base/cancellation.h"
 #include "base/crc32c.h"
 #include "base/sys.h"
-#include "engine/soft/channel.h"
-#include "engine/soft/receiver.h"
-#include "engine/soft/soft_engine.h"
-#include "engine/soft/soft_limits.h"
-#include "engine/soft/transmitter.h"
+#include "engine/memory/memory_carrier.h"
+#include "engine/queue/soft_engine.h"
+#include "engine/queue/soft_limits.h"
 #include "engine/stream.h"
+#include "engine/wire/wire_carrier.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -79,6 +79,7 @@ class TcpChannel final : public Channel {
  private:
   template <typename Call>
   static Result<size_t> retried(const Call& call) {
+    const base::Uncancelled whole;  // it does not wait
     for (;;) {
       const ssize_t n = call();
       if (n >= 0) return static_cast<size_t>(n);
@@ -98,9 +99,11 @@ class OneSidedChannel final : public Channel {
   OneSidedChannel(int fd, Stream& stream) : fd_(fd), stream_(stream) {}
 
   Result<size_t> send(std::span<const Bytes> from, Time) override {
+    const base::Uncancelled whole;  // it does not wait
     return noted(stream_.send_fpdus(fd_, from), is_sending_taken_);
   }
   Result<size_t> receive(std::span<const MutBytes> to, Time) override {
+    const base::Uncancelled whole;
     return noted(stream_.receive_fpdus(fd_, to), is_receiving_taken_);
   }
   bool is_emptied_by_short_read() const override { return false; }
@@ -161,17 +164,27 @@ class UserMessageEngine final : public SoftEngine {
         .with(Capability::kKernelTrueReadiness)
         .with(Capability::kInlineStream);
   }
-  Result<std::unique_ptr<Channel>, StartError> open_channel(const Start& start) override {
+  Result<std::unique_ptr<Carrier>, StartError> open_carrier(const Start& start,
+                                                            const QpAttr& attr) override {
     const int fd = static_cast<int>(start.lower);
     if (!is_connected_tcp(fd)) return fail(StartError::kBadLowerLayer);
+    if (start.memory != nullptr && !start.already_read.empty())
+      return fail(StartError::kBadLowerLayer);
     std::unique_ptr<Channel> channel;
     if (start.stream != nullptr) {
       channel.reset(new (std::nothrow) OneSidedChannel(fd, *start.stream));
     } else {
       channel.reset(new (std::nothrow) TcpChannel(fd));
     }
-    if (!channel) return fail(StartError::kNoMemory);
-    return channel;
+    std::unique_ptr<Carrier> carrier;
+    if (channel && start.memory != nullptr) {
+      carrier.reset(new (std::nothrow)
+                        MemoryCarrier(std::move(channel), *start.memory, start.max_ulpdu));
+    } else {
+      carrier = WireCarrier::make(std::move(channel), start, attr);
+    }
+    if (!carrier) return fail(StartError::kNoMemory);
+    return carrier;
   }
 };
 

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "base/fd.h"
-#include "engine/soft/soft_engine.h"
+#include "engine/queue/soft_engine.h"
 #include "tests/conformance/rig.h"
 
 namespace ddpsock::conformance {

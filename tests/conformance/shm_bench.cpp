@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/queue/soft_limits.h"
 #include "engine/shm/message_memory.h"
-#include "engine/soft/soft_limits.h"
 #include "engine/user/qp.h"
 #include "engine/wrap/wrap.h"
 #include "tests/conformance/agreements.h"

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "engine/soft/soft_engine.h"
+#include "engine/queue/soft_engine.h"
 #include "rdmap/format.h"
 
 namespace ddpsock::interop {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/soft/receiver.h"
-#include "engine/soft/transmitter.h"
+#include "engine/wire/receiver.h"
+#include "engine/wire/transmitter.h"
 #include "rdmap/qp.h"
 #include "tests/interop/replay/operation.h"
 

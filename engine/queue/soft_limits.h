@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-#ifndef DDPSOCK_ENGINE_SOFT_SOFT_LIMITS_H_
-#define DDPSOCK_ENGINE_SOFT_SOFT_LIMITS_H_
+#ifndef DDPSOCK_ENGINE_QUEUE_SOFT_LIMITS_H_
+#define DDPSOCK_ENGINE_QUEUE_SOFT_LIMITS_H_
 
 #include <cstdint>
 #include <limits>
@@ -34,4 +34,4 @@ constexpr Limits soft_limits(uint32_t max_regions) {
 
 }  // namespace ddpsock::engine
 
-#endif  // DDPSOCK_ENGINE_SOFT_SOFT_LIMITS_H_
+#endif  // DDPSOCK_ENGINE_QUEUE_SOFT_LIMITS_H_

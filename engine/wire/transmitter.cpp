@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-#include "engine/soft/transmitter.h"
+#include "engine/wire/transmitter.h"
 
 #include <algorithm>
 #include <cassert>

@@ -2,8 +2,8 @@
 // From segments to the pieces of memory that one gather write sends: many FPDUs at a time, payload
 // where it lies. Sans-IO. Only gather() and taken()'s result concern the queue pair's lock; CRCs
 // are computed outside it.
-#ifndef DDPSOCK_ENGINE_SOFT_TRANSMITTER_H_
-#define DDPSOCK_ENGINE_SOFT_TRANSMITTER_H_
+#ifndef DDPSOCK_ENGINE_WIRE_TRANSMITTER_H_
+#define DDPSOCK_ENGINE_WIRE_TRANSMITTER_H_
 
 #include <array>
 #include <cstdint>
@@ -76,4 +76,4 @@ class Transmitter {
 
 }  // namespace ddpsock::engine
 
-#endif  // DDPSOCK_ENGINE_SOFT_TRANSMITTER_H_
+#endif  // DDPSOCK_ENGINE_WIRE_TRANSMITTER_H_

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-#ifndef DDPSOCK_ENGINE_SOFT_NUDGE_H_
-#define DDPSOCK_ENGINE_SOFT_NUDGE_H_
+#ifndef DDPSOCK_ENGINE_WIRE_NUDGE_H_
+#define DDPSOCK_ENGINE_WIRE_NUDGE_H_
 
 #include <cstdint>
 
@@ -49,4 +49,4 @@ class Nudge {
 
 }  // namespace ddpsock::engine
 
-#endif  // DDPSOCK_ENGINE_SOFT_NUDGE_H_
+#endif  // DDPSOCK_ENGINE_WIRE_NUDGE_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-#include "engine/soft/receiver.h"
+#include "engine/wire/receiver.h"
 
 #include <algorithm>
 

@@ -6,8 +6,8 @@
 //   n = read(lower layer, receiver.targets(spill))   without the lock
 //   receiver.took(n, spill)                          without the lock: CRC of what was placed
 //   receiver.consume(core)                           with it
-#ifndef DDPSOCK_ENGINE_SOFT_RECEIVER_H_
-#define DDPSOCK_ENGINE_SOFT_RECEIVER_H_
+#ifndef DDPSOCK_ENGINE_WIRE_RECEIVER_H_
+#define DDPSOCK_ENGINE_WIRE_RECEIVER_H_
 
 #include <array>
 #include <cstdint>
@@ -63,4 +63,4 @@ class Receiver {
 
 }  // namespace ddpsock::engine
 
-#endif  // DDPSOCK_ENGINE_SOFT_RECEIVER_H_
+#endif  // DDPSOCK_ENGINE_WIRE_RECEIVER_H_

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// The way of segments between a SoftQp's core and memory shared with the peer (engine/shm). Makes
-// no system call but for the memory itself; bells and the end of the connection travel over the
-// queue pair's Channel, which stays beside it.
+// The way of segments between a queue pair's core and memory shared with the peer (engine/shm).
+// Makes no system call but for the memory itself; bells and the end of the connection travel over
+// the queue pair's Channel, which stays beside it.
 //
 // Used by the thread inside advance(). `lock` is the engine's, held; it is let go while long
 // payloads are copied.
-#ifndef DDPSOCK_ENGINE_SOFT_MEMORY_LINK_H_
-#define DDPSOCK_ENGINE_SOFT_MEMORY_LINK_H_
+#ifndef DDPSOCK_ENGINE_MEMORY_MEMORY_LINK_H_
+#define DDPSOCK_ENGINE_MEMORY_MEMORY_LINK_H_
 
 #include <array>
 #include <cstdint>
 #include <mutex>
 #include <span>
 
+#include "engine/queue/carrier.h"
 #include "engine/shm/message_memory.h"
-#include "engine/soft/turn.h"
 #include "rdmap/qp.h"
 
 namespace ddpsock::engine {
@@ -82,4 +82,4 @@ class MemoryLink {
 
 }  // namespace ddpsock::engine
 
-#endif  // DDPSOCK_ENGINE_SOFT_MEMORY_LINK_H_
+#endif  // DDPSOCK_ENGINE_MEMORY_MEMORY_LINK_H_

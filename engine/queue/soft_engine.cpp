@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-#include "engine/soft/soft_engine.h"
+#include "engine/queue/soft_engine.h"
 
 #include <sched.h>
 
 #include <new>
 
-#include "base/cancellation.h"
 #include "base/spin.h"
-#include "engine/soft/soft_qp.h"
+#include "engine/queue/soft_qp.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -41,65 +40,10 @@ void flush_late_posts(rdmap::Qp& core) {
   }
 }
 
-SoftCq::SoftCq(SoftEngine& engine, const CqAttr& attr)
-    : engine_(engine), core_(attr.depth), event_fd_(attr.event_fd) {}
-SoftCq::~SoftCq() = default;
-
-uint32_t SoftCq::poll(std::span<Completion> out) {
-  const std::lock_guard lock(engine_.mutex());
-  return core_.poll(out);
-}
-
-void SoftCq::arm(Arm what) {
-  const std::lock_guard lock(engine_.mutex());
-  using CoreArm = rdmap::CompletionQueue::Arm;
-  core_.arm(what == Arm::kOff   ? CoreArm::kOff
-            : what == Arm::kAny ? CoreArm::kAny
-                                : CoreArm::kSolicited);
-}
-
-void SoftCq::signal() {
-  base::raise_event(event_fd_);
-}
-
-SoftSrq::SoftSrq(SoftEngine& engine, const SrqAttr& attr)
-    : engine_(engine), pd_(attr.pd), cq_(attr.cq), event_fd_(attr.event_fd) {
-  core_.emplace(attr.depth, static_cast<SoftCq&>(*attr.cq).core());
-}
-
-SoftSrq::~SoftSrq() {
-  {
-    const std::lock_guard lock(engine_.mutex());
-    core_.reset();
-  }
-  engine_.leave_pd(pd_);
-}
-
-Posted SoftSrq::recv(std::span<const RecvWr> work) {
-  return core_->post(work);
-}
-
-void SoftSrq::set_limit(uint32_t level) {
-  bool has_event = false;
-  {
-    const std::lock_guard lock(engine_.mutex());
-    core_->set_limit(level);
-    has_event = take_event();
-  }
-  if (has_event) signal();
-}
-
-void SoftSrq::close() {
-  const std::lock_guard lock(engine_.mutex());
-  core_->close();
-}
-
-void SoftSrq::signal() {
-  base::raise_event(event_fd_);
-}
-
 SoftEngine::SoftEngine(const SoftConfig& config)
     : limits_(config.limits),
+      order_(config.order),
+      max_fragments_(config.max_fragments),
       stags_(config.limits.max_regions, config.random),
       pds_(new(std::nothrow) PdSlot[config.limits.max_pds]) {}
 SoftEngine::~SoftEngine() = default;
@@ -219,6 +163,8 @@ Result<rdmap::QpAttr, SetupError> SoftEngine::join_pd(const QpAttr& attr) {
   core.max_ird = attr.max_ird;
   core.max_ord = attr.max_ord;
   core.counters = attr.counters;
+  core.order = order_;
+  core.max_fragments = max_fragments_;
   return core;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-#include "engine/soft/memory_link.h"
+#include "engine/memory/memory_link.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// The reliable byte stream under a SoftQp: a TCP socket, or one end of a simulated link.
-#ifndef DDPSOCK_ENGINE_SOFT_CHANNEL_H_
-#define DDPSOCK_ENGINE_SOFT_CHANNEL_H_
+// The reliable byte stream under a carrier: a TCP socket, or one end of a simulated link.
+#ifndef DDPSOCK_ENGINE_WIRE_CHANNEL_H_
+#define DDPSOCK_ENGINE_WIRE_CHANNEL_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -39,4 +39,4 @@ class Channel {
 
 }  // namespace ddpsock::engine
 
-#endif  // DDPSOCK_ENGINE_SOFT_CHANNEL_H_
+#endif  // DDPSOCK_ENGINE_WIRE_CHANNEL_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-#include "engine/soft/nudge.h"
+#include "engine/wire/nudge.h"
 
 #include <gtest/gtest.h>
 

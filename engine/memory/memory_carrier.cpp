@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "engine/memory/memory_carrier.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "mpa/fpdu.h"
+#include "rdmap/message.h"
+
+namespace ddpsock::engine {
+namespace {
+
+// How many bells are thrown away in one system call.
+constexpr size_t kWireRead = 4096;
+// A peer that has closed its direction and takes nothing may be gone: so often the wire is asked.
+constexpr Duration kDoubt = Duration::from_ms(10);
+
+constexpr size_t kBellSize = mpa::fpdu_size(DDP_TAGGED_HEADER_SIZE);
+constexpr uint32_t kAnyStag = 1;
+
+std::array<uint8_t, kBellSize> make_bell() {
+  std::array<uint8_t, kBellSize> bell{};
+  uint8_t* ulpdu = mpa::write_header(bell.data(), DDP_TAGGED_HEADER_SIZE);
+  ddp::write_header(
+      ulpdu, ddp::TaggedHeader{true, rdmap::control_byte(rdmap::Opcode::kWrite), kAnyStag, 0});
+  mpa::finish_fpdu(bell, DDP_TAGGED_HEADER_SIZE, true);
+  return bell;
+}
+
+}  // namespace
+
+Received MemoryCarrier::receive(Pass& pass) {
+  if (!pass.budget.may_be_readable) return {};
+  is_watched_ = !pass.budget.is_spinning;
+  if (is_watched_ && !pass.is_fin_received) return look_at_wire(pass);
+  if (!is_watched_) link_.unwatch();
+  return {.turn = link_.receive(pass.core, pass.lock, pass.budget.bytes)};
+}
+
+// The end is the end of the wire, but what was written to the memory before comes first.
+Received MemoryCarrier::look_at_wire(Pass& pass) {
+  std::array<uint8_t, kWireRead> bells;  // NOLINT: deliberately not cleared
+  const MutBytes room(bells);
+  pass.lock.unlock();
+  const Result<size_t> n = channel_->receive({&room, 1}, pass.now);
+  pass.lock.lock();
+  const bool is_lost = !n && to_int(n.error()) != EAGAIN;
+  const bool has_more_wire = n && *n == room.size();
+  const bool is_fin = n && *n == 0;
+  Turn turn = Turn::kIdle;
+  do {
+    turn = link_.receive(pass.core, pass.lock, pass.budget.bytes);
+  } while ((is_lost || is_fin) && turn == Turn::kMore);
+  if (turn == Turn::kLost || is_lost) return {.turn = Turn::kLost};
+  if (is_fin) return {.turn = turn, .end = rdmap::LlpEnd::kFinBetween};
+  return {.turn = has_more_wire ? Turn::kMore : turn};
+}
+
+Turn MemoryCarrier::transmit(Pass& pass) {
+  const Turn turn = link_.transmit(pass.core, pass.lock, max_ulpdu_, pass.budget.bytes);
+  return turn == Turn::kLost ? turn : ring(pass, turn);
+}
+
+Turn MemoryCarrier::ring(Pass& pass, Turn turn) {
+  bool must_ring = link_.take_bell(is_watched_);
+  if (is_watched_) {
+    // Who only sends has had a bell for what came since, or will.
+    const bool has_come = pass.budget.may_be_readable && !link_.watch();
+    const bool waits = turn == Turn::kBlocked || link_.awaits_peer();
+    const bool has_room = waits && !link_.watch_room();
+    if (has_come || has_room) turn = Turn::kMore;
+  }
+  // Whether a peer that has said its last word still reads, only a bell can tell.
+  must_ring = must_ring || (pass.is_fin_received && link_.has_unread());
+  if (!must_ring) return turn;
+  const std::array<uint8_t, kBellSize> fpdu = make_bell();
+  const Bytes bell(fpdu);
+  pass.lock.unlock();
+  const Result<size_t> n = channel_->send({&bell, 1}, pass.now);
+  pass.lock.lock();
+  // A wire that takes no more holds bells enough.
+  return n || to_int(n.error()) == EAGAIN ? turn : Turn::kLost;
+}
+
+void MemoryCarrier::add_to(Need& need, Turn sent, const Pass& pass) {
+  const bool is_in_doubt = pass.is_fin_received && link_.has_unread();
+  need.is_unwatched = !is_watched_;
+  need.deadline = std::min(need.deadline, channel_->next_event(pass.now));
+  if (is_in_doubt) need.deadline = std::min(need.deadline, pass.now + kDoubt);
+  const bool is_unsettled = sent != Turn::kIdle || need.deadline != kNever || link_.awaits_peer();
+  if (is_unsettled != is_unsettled_.load(std::memory_order_relaxed))
+    is_unsettled_.store(is_unsettled, std::memory_order_relaxed);
+}
+
+}  // namespace ddpsock::engine

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Segments in memory shared with the peer. The Channel beside it carries bells: an FPDU each that
+// says nothing (a Write of no octets), so that the wire stays iWARP for whoever looks at it; what
+// comes there is counted for nothing and thrown away. And it carries the end: when the peer has
+// closed it, or is gone, what lies in the memory is still taken.
+#ifndef DDPSOCK_ENGINE_MEMORY_MEMORY_CARRIER_H_
+#define DDPSOCK_ENGINE_MEMORY_MEMORY_CARRIER_H_
+
+#include <atomic>
+#include <memory>
+
+#include "engine/memory/memory_link.h"
+#include "engine/queue/carrier.h"
+#include "engine/wire/channel.h"
+
+namespace ddpsock::engine {
+
+class MemoryCarrier final : public Carrier {
+ public:
+  // `memory` outlives it.
+  MemoryCarrier(std::unique_ptr<Channel> channel, shm::MessageMemory& memory, uint32_t max_ulpdu)
+      : channel_(std::move(channel)), link_(memory), max_ulpdu_(max_ulpdu) {}
+
+  Received receive(Pass& pass) override;
+  Turn transmit(Pass& pass) override;
+  void shut_write(Time now) override { channel_->shut_write(now); }
+  void drop(Time now) override { channel_->drop(now); }
+  uint32_t mulpdu(Time) override { return link_.mulpdu(max_ulpdu_); }
+  void add_to(Need& need, Turn sent, const Pass& pass) override;
+  void revoke() override { link_.revoke(); }
+  bool has_news() const override {
+    return is_unsettled_.load(std::memory_order_relaxed) || link_.has_record();
+  }
+
+ private:
+  Received look_at_wire(Pass& pass);
+  Turn ring(Pass& pass, Turn turn);
+
+  const std::unique_ptr<Channel> channel_;
+  MemoryLink link_;
+  const uint32_t max_ulpdu_;
+  bool is_watched_ = true;  // bells come
+  // advance() has something to do by itself. Polled, so written only where it changes.
+  std::atomic<bool> is_unsettled_{true};
+};
+
+}  // namespace ddpsock::engine
+
+#endif  // DDPSOCK_ENGINE_MEMORY_MEMORY_CARRIER_H_

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "engine/queue/soft_qp.h"
+
+#include <algorithm>
+
+namespace ddpsock::engine {
+namespace {
+
+// What the core is to keep of an agreed IRD or ORD. It has room of its own for a Read RTR.
+uint32_t depth(const mpa::Agreement& agreed, uint16_t value, uint32_t most) {
+  if (value == mpa::kNotNegotiated) return most;
+  const bool is_for_rtr = agreed.rtr == mpa::Rtr::kRead && value == 1 && most == 0;
+  return is_for_rtr ? 0 : value;
+}
+
+}  // namespace
+
+SoftQp::SoftQp(SoftEngine& engine, const QpAttr& attr, const rdmap::QpAttr& core)
+    : engine_(engine),
+      attr_(attr),
+      queues_{static_cast<SoftCq&>(*attr.send_cq), static_cast<SoftCq&>(*attr.recv_cq),
+              static_cast<SoftSrq*>(attr.srq)} {
+  core_.emplace(core, engine.stags(), queues_.send.core(), queues_.receive.core(),
+                queues_.shared != nullptr ? &queues_.shared->core() : nullptr);
+}
+
+SoftQp::~SoftQp() {
+  {
+    const std::lock_guard lock(engine_.mutex());
+    if (carrier_) carrier_->revoke();
+    core_.reset();
+  }
+  engine_.leave_pd(attr_.pd);
+}
+
+Status<StartError> SoftQp::start(const Start& start) {
+  auto carrier = engine_.open_carrier(start, attr_);
+  if (!carrier) return fail(carrier.error());
+  const mpa::Agreement& agreed = start.agreement;
+
+  Lock lock(engine_.mutex());
+  if (core_->state() != QpState::kIdle) return fail(StartError::kBadState);
+  const uint32_t ird = depth(agreed, agreed.ird, attr_.max_ird);
+  const uint32_t ord = depth(agreed, agreed.ord, attr_.max_ord);
+  if (ird > attr_.max_ird || ord > attr_.max_ord) return fail(StartError::kDepths);
+  lower_ = start.lower;
+  carrier_ = std::move(*carrier);
+  Carrier::note_mulpdu(*core_, carrier_->mulpdu(Time{}));
+  core_->start(
+      {.is_initiator = agreed.is_initiator, .rtr = to_rdmap(agreed.rtr), .ird = ird, .ord = ord});
+  carrier_->take_in(*core_, start.already_read);
+  queues_.signal(lock);
+  polled_.store(carrier_.get(), std::memory_order_release);
+  return {};
+}
+
+Posted SoftQp::send(std::span<const SendWr> work) {
+  return core_->post_send(work);
+}
+
+Posted SoftQp::recv(std::span<const RecvWr> work) {
+  return core_->post_recv(work);
+}
+
+Need SoftQp::advance(Time now, Budget budget) {
+  Lock lock = engine_.lock(budget.may_wait);
+  if (!lock) return {.is_busy = true, .deadline = now};
+  if (is_advancing_) return {.is_busy = true};
+  if (!carrier_ || core_->state() == QpState::kEnded) return {};
+  core_->take_posted();
+  is_advancing_ = true;
+  Pass pass{.core = *core_,
+            .lock = lock,
+            .queues = queues_,
+            .now = now,
+            .budget = budget,
+            .is_fin_sent = is_fin_sent_,
+            .is_fin_received = is_fin_received_};
+  const Turn received = receive(pass);
+  // Once ended, memory in gathered segments is its owner's again.
+  const bool may_send = received != Turn::kLost && core_->state() != QpState::kEnded;
+  const Turn sent = may_send ? carrier_->transmit(pass) : Turn::kIdle;
+  settle(lock, now, received == Turn::kLost || sent == Turn::kLost);
+  flush_late_posts(*core_);
+  queues_.signal(lock);
+  is_advancing_ = false;
+  return need(pass, received, sent);
+}
+
+bool SoftQp::has_news() const {
+  const Carrier* carrier = polled_.load(std::memory_order_acquire);
+  return carrier == nullptr || carrier->has_news();
+}
+
+Turn SoftQp::receive(Pass& pass) {
+  const Received received = carrier_->receive(pass);
+  if (received.end) {
+    is_fin_received_ = pass.is_fin_received = true;
+    end(pass.lock, *received.end);
+  }
+  return received.turn;
+}
+
+void SoftQp::settle(Lock& lock, Time now, bool is_lost) {
+  if (is_drop_wanted_ || is_lost) {
+    carrier_->drop(now);
+    end(lock, rdmap::LlpEnd::kLost);
+    return;
+  }
+  const bool is_ending = core_->wants_close() && !is_detaching_;
+  if (is_ending && !is_fin_sent_) {
+    carrier_->shut_write(now);
+    is_fin_sent_ = true;
+  }
+  // The wait for the peer begins with our FIN, or with a Terminate that it does not read.
+  const bool is_waiting = is_fin_sent_ || core_->state() == QpState::kTerminate;
+  if (is_waiting && linger_end_ == kNever) linger_end_ = now + attr_.linger;
+  if (core_->state() != QpState::kEnded && now >= linger_end_) {
+    carrier_->drop(now);
+    end(lock, rdmap::LlpEnd::kLost);
+  }
+}
+
+Need SoftQp::need(const Pass& pass, Turn received, Turn sent) {
+  if (core_->state() == QpState::kEnded) return {};
+  Need n{.wants_readable = !is_fin_received_, .deadline = linger_end_};
+  // A post or an abort may have come while bytes moved without the lock.
+  const bool has_new_work = sent == Turn::kIdle && !is_fin_sent_ && core_->has_output();
+  if (received == Turn::kMore || sent == Turn::kMore || has_new_work || is_drop_wanted_)
+    n.deadline = pass.now;
+  carrier_->add_to(n, sent, pass);
+  return n;
+}
+
+void SoftQp::end(Lock& lock, rdmap::LlpEnd how) {
+  carrier_->revoke();
+  core_->on_llp_end(how);
+  queues_.signal(lock);
+}
+
+void SoftQp::drain() {
+  const std::lock_guard lock(engine_.mutex());
+  core_->close();
+}
+
+void SoftQp::abort(std::optional<TermCode> why) {
+  Lock lock(engine_.mutex());
+  if (why && carrier_) {
+    core_->terminate(*why);
+    queues_.signal(lock);
+    return;
+  }
+  is_drop_wanted_ = true;
+  if (is_advancing_) return;
+  if (carrier_) {
+    if (core_->state() != QpState::kEnded) carrier_->drop(Time{});
+    carrier_->revoke();
+  }
+  // Never started: nothing but posted receives to give back.
+  core_->on_llp_end(rdmap::LlpEnd::kLost);
+  flush_late_posts(*core_);
+  queues_.signal(lock);
+}
+
+Result<Residue, DetachError> SoftQp::detach() {
+  Lock lock(engine_.mutex());
+  const QpState state = core_->state();
+  if (state != QpState::kRts && state != QpState::kClosing) return fail(DetachError::kBadState);
+  if (is_fin_sent_ || is_fin_received_ || !carrier_->has_raw_form())
+    return fail(DetachError::kBadState);
+  is_detaching_ = true;
+  core_->close();
+  if (is_advancing_ || !core_->wants_close() || !carrier_->is_between_fpdus())
+    return fail(DetachError::kBusy);
+  end(lock, rdmap::LlpEnd::kFinBetween);
+  return Residue{.lower = lower_, .state = {}};
+}
+
+QpState SoftQp::state() const {
+  return core_->state();
+}
+
+TerminateInfo SoftQp::terminate_info() const {
+  const std::lock_guard lock(engine_.mutex());
+  return core_->terminate_info();
+}
+
+}  // namespace ddpsock::engine
