@@ -10,6 +10,7 @@ import sys
 import time
 
 import machine
+import needs
 import recorder
 import report
 import results
@@ -29,6 +30,7 @@ def read_arguments():
     parser.add_argument("--no-pin", action="store_true", help="leave the placement of the two processes to the kernel")
     parser.add_argument("--only", default="", metavar="TEXT", help="only the cases whose name contains TEXT")
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="where results.json and report.html go")
+    parser.add_argument("--needs", choices=["targets", "packages", "lab"], help="only say what that takes (needs.py), for ./dev")
     args = parser.parse_args()
     unknown = [n for n in args.name if n not in BENCHES]
     if unknown:
@@ -70,6 +72,9 @@ def main():
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup wants it
             signal.signal(number, end_on_signal)
     args = read_arguments()
+    if args.needs:
+        print(needs.told(args.needs, args.name or BENCHES))
+        return 0
     facts = machine.facts(is_pinned=not args.no_pin)
     print(json.dumps(facts, indent=1))
     print("engines: " + (", ".join(w.name for w in ways.engines()) or "none is built, so plain TCP only"))
