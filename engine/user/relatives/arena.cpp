@@ -23,7 +23,9 @@
 namespace ddpsock::engine {
 namespace {
 
-constexpr uint32_t kMinRotation = 1024;
+// A thread that raced with release() is long gone when one comes round, and short connections leave
+// so many in the cache. A multiple of 64 (hold_all_for).
+constexpr uint32_t kMinRotation = 256;
 // Free blocks above this index give their pages back to the kernel, but for those freed last.
 constexpr uint32_t kKeptBlocks = 64;
 // Without a file all must be mapped before the first fork.

@@ -11,6 +11,7 @@
 
 #include "base/lease.h"
 #include "engine/user/relatives/arena.h"
+#include "engine/user/relatives/layout_number.h"  // generated: changes with any of these headers
 #include "engine/user/relatives/message_record.h"
 #include "engine/user/relatives/record.h"
 
@@ -84,9 +85,10 @@ constexpr uint64_t hash(uint64_t number, uint64_t h) {
   return (h ^ number) * 0x100000001b3;
 }
 inline constexpr uint64_t kArenaBuild =
-    hash(sizeof(Record) << 32 | offsetof(Record, sent),
-         hash(sizeof(MessageRecord) << 32 | offsetof(MessageRecord, counters),
-              hash(sizeof(ArenaHead), hash(DDPSOCK_VERSION)))) |
+    hash(DDPSOCK_ARENA_LAYOUT,
+         hash(sizeof(Record) << 32 | offsetof(Record, sent),
+              hash(sizeof(MessageRecord) << 32 | offsetof(MessageRecord, counters),
+                   hash(sizeof(ArenaHead), hash(DDPSOCK_VERSION))))) |
     1;
 
 // The head, the groups of records, those of blocks, each from a page on.
