@@ -219,8 +219,9 @@ class Stream {
   virtual void await_calls(Time /*give_up*/) {}
 
   virtual Glance glance() const = 0;
-  // Glances shall tell since when there are bytes, of those that come in memory from now on.
-  virtual void want_order() = 0;
+  // Glances shall tell since when there are bytes, of those that come in memory from now on. False:
+  // it is not in memory yet, and has to be asked again.
+  virtual bool want_order() = 0;
   // Has a stream of this process ever been in memory? If not, glance() need not be asked.
   static bool is_memory_in_use() { return is_memory_in_use_.load(std::memory_order_relaxed); }
   // Before one is.
@@ -251,7 +252,10 @@ class Stream {
 
   // What the kernel has to say of the socket (SO_ERROR), as the program shall hear it: a reset that
   // an octet of the engine's own brought, and that destroyed nothing, is an end.
+  // What a call was told, and keeps for the next one, it takes where the kernel has nothing to say.
   virtual int judge_error(int error) { return error; }
+  // Is there such an error? The kernel has told it and does not report it to pollers any more.
+  virtual bool has_kept_error() const { return false; }
   // The same where pollers report an error, or the end of both directions: which of POLLERR and
   // POLLHUP are not so. REQUIRES: the kernel has just said so.
   virtual short untrue_at_end() const { return 0; }

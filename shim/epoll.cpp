@@ -273,7 +273,7 @@ int own_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
                            WatchedSet::defer(set, operation, fd, event);
   std::optional<MemberChange> change;
   if (is_any_watched() || (is_any_set_watched() && !is_deferred)) change.emplace(set);
-  const WatchedSet::CtlCall call(is_deferred ? nullptr : WatchedSet::find(set), fd);
+  const WatchedSet::CtlCall call(is_deferred ? nullptr : WatchedSet::find(set), operation, fd);
   const int result = is_deferred ? 0 : real.epoll_ctl(set, operation, fd, event);
   if (result != 0) return result;
   if (is_any_watched() && operation != EPOLL_CTL_DEL) note_member(set, fd, event->data);
@@ -285,7 +285,8 @@ int own_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
   }
   engine::user_stream_engine().note_edges();  // also of sets that this process has inherited
   if (operation != EPOLL_CTL_DEL) {
-    WatchedSet::watch(set, fd, *event);
+    call.may_be_deleted() ? WatchedSet::leave_to_kernel(set, fd, *event)
+                          : WatchedSet::watch(set, fd, *event);
   } else if (is_any_set_watched()) {
     WatchedSet::unwatch(set, fd);
   }

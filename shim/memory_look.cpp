@@ -52,11 +52,17 @@ void MemoryLook::know(std::span<const epoll_event> events) {
   }
 }
 
+// Its place may have been given to another member meanwhile.
+bool MemoryLook::is_wanted(const Item& item) {
+  const WatchedSet::Watch& w = *item.watch;
+  return w.fd.load(std::memory_order_acquire) == item.fd + 1 &&
+         w.is_wanted.load(std::memory_order_relaxed);
+}
+
 // What a program is to be told, of what it asked for. Edges of writability are the kernel's.
 uint32_t MemoryLook::news_of(const Item& item, const engine::Glance& glance) {
   const WatchedSet::Watch& w = *item.watch;
-  const uint32_t wanted =
-      w.is_wanted.load(std::memory_order_relaxed) ? w.events.load(std::memory_order_relaxed) : 0;
+  const uint32_t wanted = is_wanted(item) ? w.events.load(std::memory_order_relaxed) : 0;
   const bool is_edge = (wanted & EPOLLET) != 0;
   uint32_t news = 0;
   if (glance.has_bytes &&
@@ -129,6 +135,7 @@ bool MemoryLook::spin() {
 uint32_t MemoryLook::take(Item& item) {
   WatchedSet::Watch& w = *item.watch;
   uint32_t news = item.news;
+  if (w.fd.load(std::memory_order_acquire) != item.fd + 1) return 0;
   if ((news & kReadable) == 0) return news;
   if ((w.events.load(std::memory_order_relaxed) & EPOLLET) == 0) {
     w.reported.store(item.position, std::memory_order_relaxed);

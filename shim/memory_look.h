@@ -92,6 +92,7 @@ class MemoryLook {
   void add(WatchedSet::Watch& w, unsigned place);
   bool pass();
   bool note(unsigned i, const engine::Glance& glance);
+  static bool is_wanted(const Item& item);
   static uint32_t news_of(const Item& item, const engine::Glance& glance);
   void sort_found();
   int match(const epoll_event* events, int count);

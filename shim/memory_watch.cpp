@@ -24,6 +24,7 @@ constinit std::atomic<unsigned> watched_sets{0};
 constinit std::atomic<unsigned> WatchedSet::deferred{0};
 constinit std::atomic<uint32_t> WatchedSet::generation_{0};
 constinit std::array<std::atomic<uint64_t>, WatchedSet::kMostNumbers / 64> WatchedSet::own_{};
+constinit std::array<std::atomic<uint64_t>, WatchedSet::kMostNumbers / 64> WatchedSet::claiming_{};
 
 namespace {
 
@@ -147,6 +148,8 @@ void WatchedSet::in_child() {
   generation_.store(base::process_generation(), std::memory_order_relaxed);
   for (std::atomic<uint64_t>& numbers : own_)
     if (numbers.load(std::memory_order_relaxed) != 0) numbers.store(0, std::memory_order_relaxed);
+  for (std::atomic<uint64_t>& numbers : claiming_)
+    if (numbers.load(std::memory_order_relaxed) != 0) numbers.store(0, std::memory_order_relaxed);
   MemberChange::in_child();
   for (WatchedSet& s : sets) {
     s.inside_.store(0, std::memory_order_relaxed);
@@ -155,7 +158,18 @@ void WatchedSet::in_child() {
   }
 }
 
+// nullptr: there is no room, or another thread is at it, which finds in the set what is added now.
 WatchedSet* WatchedSet::claim(int set) {
+  std::atomic<uint64_t>& numbers = claiming_[static_cast<unsigned>(set) / 64];
+  const uint64_t number = uint64_t{1} << (set % 64);
+  if ((numbers.fetch_or(number) & number) != 0) return nullptr;
+  WatchedSet* s = find(set);
+  if (s == nullptr) s = take_set(set);
+  numbers.fetch_and(~number);
+  return s;
+}
+
+WatchedSet* WatchedSet::take_set(int set) {
   for (bool has_swept = false;; has_swept = true) {
     for (WatchedSet& s : sets) {
       int free = 0;
@@ -183,6 +197,18 @@ WatchedSet::Watch* WatchedSet::find_fd(int fd) {
   return found;
 }
 
+// Threads that add members at once get a place each. nullptr: all are taken.
+WatchedSet::Watch* WatchedSet::take_place() {
+  for (unsigned i = 0; i < kMost; ++i) {
+    if (!watches_[i].change_fd(0, kTaken)) continue;
+    unsigned end = end_.load(std::memory_order_relaxed);
+    while (end <= i && !end_.compare_exchange_weak(end, i + 1)) {
+    }
+    return &watches_[i];
+  }
+  return nullptr;
+}
+
 // A program that gives two descriptors the same data cannot be told which of them has bytes.
 bool WatchedSet::has_other_with(uint64_t data, int fd) {
   bool has = others_.has_data(data);
@@ -203,16 +229,11 @@ void WatchedSet::watch(int set, int fd, const epoll_event& event) {
   WatchedSet* s = find(set);
   if (s == nullptr && (s = claim(set)) == nullptr) return;
   s->others_.remove(fd);
+  if (s->has_other_with(event.data.u64, fd)) return leave_to_kernel(set, fd, event);
   Watch* w = s->find_fd(fd);
-  const bool is_new = w == nullptr;
-  for (unsigned i = 0; w == nullptr && i < kMost; ++i) {
-    if (s->watches_[i].fd.load(std::memory_order_relaxed) != 0) continue;
-    w = &s->watches_[i];
-    unsigned end = s->end_.load(std::memory_order_relaxed);
-    while (end <= i && !s->end_.compare_exchange_weak(end, i + 1)) {
-    }
-  }
-  if (w == nullptr || s->has_other_with(event.data.u64, fd)) return leave_to_kernel(set, fd, event);
+  // Another thread may be about to free it.
+  const bool is_new = w == nullptr || !w->change_fd(fd + 1, kTaken);
+  if (is_new && (w = s->take_place()) == nullptr) return leave_to_kernel(set, fd, event);
   w->events.store(event.events, std::memory_order_relaxed);
   w->data.store(event.data.u64, std::memory_order_relaxed);
   w->is_wanted.store(true, std::memory_order_relaxed);
@@ -224,16 +245,22 @@ void WatchedSet::watch(int set, int fd, const epoll_event& event) {
   if (is_new) {
     w->seen.store(~uint64_t{0}, std::memory_order_relaxed);
     w->has_lazy_bell.store(false, std::memory_order_relaxed);
+    w->has_order.store(false, std::memory_order_relaxed);
   }
   w->fd.store(fd + 1, std::memory_order_release);
-  if (!is_new || s->end_.load(std::memory_order_relaxed) < 2) return;
-  const auto want_order = [](int watched) {
-    with_stream(watched, [](engine::Stream& stream) { stream.want_order(); });
-  };
-  want_order(fd);
+  if (s->end_.load(std::memory_order_relaxed) < 2) return;
+  w->want_order(fd);
   // The first was alone until the second came.
   const int first = s->watches_[0].fd.load(std::memory_order_acquire) - 1;
-  if (w == &s->watches_[1] && first >= 0) want_order(first);
+  if (w == &s->watches_[1] && first >= 0) s->watches_[0].want_order(first);
+}
+
+// Who has accepted it watches it before it reads, which is when it comes to lie in memory.
+void WatchedSet::Watch::want_order(int number) {
+  if (has_order.load(std::memory_order_relaxed)) return;
+  with_stream(number, [this](engine::Stream& stream) {
+    if (stream.want_order()) has_order.store(true, std::memory_order_relaxed);
+  });
 }
 
 void WatchedSet::leave_to_kernel(int set, int fd, const epoll_event& event) {
@@ -251,7 +278,7 @@ void WatchedSet::give_up(Watch& w, int fd) {
     stream.let_bells_lie(0);
     stream.settle(fd);
   });
-  w.fd.store(0, std::memory_order_release);
+  w.change_fd(fd + 1, 0);
 }
 
 // The same where the kernel knows it already, and goes on to.
@@ -284,9 +311,13 @@ void WatchedSet::unwatch(int set, int fd) {
   if (s != nullptr) s->others_.remove(fd);
   Watch* w = s != nullptr ? s->find_fd(fd) : nullptr;
   if (w == nullptr) return;
-  w->is_wanted.store(false, std::memory_order_relaxed);
-  w->is_in_kernel.store(false, std::memory_order_relaxed);
-  if (!w->has_lazy_bell.load(std::memory_order_relaxed)) w->fd.store(0, std::memory_order_release);
+  s->drop(*w, fd);
+}
+
+void WatchedSet::drop(Watch& w, int fd) {
+  w.is_wanted.store(false, std::memory_order_relaxed);
+  w.is_in_kernel.store(false, std::memory_order_relaxed);
+  if (!w.has_lazy_bell.load(std::memory_order_relaxed)) w.change_fd(fd + 1, 0);
 }
 
 bool WatchedSet::defer(int set, int operation, int fd, const epoll_event* event) {
@@ -330,7 +361,7 @@ uint32_t WatchedSet::events_for_kernel(const Watch& w) {
 }
 
 void WatchedSet::tell_but_hush(Watch& w, int fd) {
-  const uint32_t before = orders_of(fd).load();
+  const uint32_t before = orders_of(fd).load(), deletions = deletions_of(fd).load();
   const bool is_wanted = w.is_wanted.load(std::memory_order_relaxed);
   const bool is_in_kernel = w.is_in_kernel.load(std::memory_order_relaxed);
   const bool is_same =
@@ -338,14 +369,16 @@ void WatchedSet::tell_but_hush(Watch& w, int fd) {
       w.kernel_data.load(std::memory_order_relaxed) == w.data.load(std::memory_order_relaxed);
   if (is_wanted == is_in_kernel && (!is_wanted || is_same)) return;
   order(w, fd, !is_wanted ? EPOLL_CTL_DEL : is_in_kernel ? EPOLL_CTL_MOD : EPOLL_CTL_ADD);
-  if (orders_of(fd).fetch_add(1) != before) order_again(w, fd);
+  if (orders_of(fd).fetch_add(1) != before)
+    order_again(w, fd, !is_wanted && deletions_of(fd).load() == deletions);
 }
 
 // Other calls have ended since that began, and the kernel may have heard of them before it or
 // behind it. Of those that overlap the last to end finds the others counted, and tells the kernel
-// what is then wanted. Never anew: a member that the kernel does not know was deleted just now.
-// Threads that take turns here find each other counted each time.
-void WatchedSet::order_again(Watch& w, int fd) {
+// what is then wanted. Anew only where it was ours that took out what was added meanwhile: else a
+// member that the kernel does not know was deleted just now. Threads that take turns here find each
+// other counted each time.
+void WatchedSet::order_again(Watch& w, int fd, bool may_add) {
   constexpr int kMostTurns = 8;
   uint32_t before;
   int turns = 0;
@@ -353,7 +386,8 @@ void WatchedSet::order_again(Watch& w, int fd) {
     before = orders_of(fd).load();
     if (w.fd.load(std::memory_order_acquire) != fd + 1) return;
     const bool is_wanted = w.is_wanted.load(std::memory_order_relaxed);
-    order(w, fd, is_wanted ? EPOLL_CTL_MOD : EPOLL_CTL_DEL);
+    const int error = order(w, fd, is_wanted ? EPOLL_CTL_MOD : EPOLL_CTL_DEL);
+    if (error == ENOENT && is_wanted) may_add ? void(order(w, fd, EPOLL_CTL_ADD)) : drop(w, fd);
   } while (orders_of(fd).fetch_add(1) != before && ++turns < kMostTurns);
 }
 
@@ -424,12 +458,23 @@ void WatchedSet::tell_kernel_all() {
   for (WatchedSet& s : sets) s.tell_all();
 }
 
-WatchedSet::CtlCall::CtlCall(WatchedSet* set, int fd)
-    : set_(set), fd_(fd), before_(set != nullptr ? set->orders_of(fd).load() : 0) {}
+WatchedSet::CtlCall::CtlCall(WatchedSet* set, int operation, int fd)
+    : set_(set),
+      operation_(operation),
+      fd_(fd),
+      before_(set != nullptr ? set->orders_of(fd).load() : 0),
+      deletions_(set != nullptr ? set->deletions_of(fd).load() : 0) {
+  if (set != nullptr && operation == EPOLL_CTL_DEL) set->deletions_of(fd).fetch_add(1);
+}
+
+bool WatchedSet::CtlCall::may_be_deleted() const {
+  return set_ != nullptr && set_->deletions_of(fd_).load() != deletions_;
+}
 
 WatchedSet::CtlCall::~CtlCall() {
   if (set_ == nullptr || set_->orders_of(fd_).fetch_add(1) == before_) return;
-  if (Watch* w = set_->find_fd(fd_); w != nullptr) set_->order_again(*w, fd_);
+  if (Watch* w = set_->find_fd(fd_); w != nullptr)
+    set_->order_again(*w, fd_, operation_ != EPOLL_CTL_DEL && !may_be_deleted());
 }
 
 WatchedSet::Inside::Inside(WatchedSet& set) : set_(set) {
@@ -445,7 +490,7 @@ void WatchedSet::forget_fd(int fd, bool is_still_watched) {
     s.each([&](Watch& w, int watched) {
       if (watched != fd) return;
       if (is_still_watched) s.tell(w, fd);
-      w.fd.store(0, std::memory_order_release);
+      w.change_fd(fd + 1, 0);
     });
     s.others_.remove(fd);
   }
@@ -458,7 +503,8 @@ void WatchedSet::forget_set(int set) {
   s->is_quiet_.store(false);
   s->is_kernel_behind_.store(false);
   s->questions_.store(0, std::memory_order_relaxed);
-  s->each([](Watch& w, int) { w.fd.store(0, std::memory_order_release); });
+  const unsigned end = s->end_.load(std::memory_order_acquire);
+  for (unsigned i = 0; i < end; ++i) s->watches_[i].fd.store(0, std::memory_order_release);
   s->end_.store(0, std::memory_order_relaxed);
   s->set_.store(kLeft);
   s->free_if_left();
@@ -499,7 +545,8 @@ bool WatchedSet::settle() {
     w.has_lazy_bell.store(false, std::memory_order_relaxed);
     if (w.is_wanted.load(std::memory_order_relaxed)) return;
     tell(w, fd);
-    w.fd.store(0, std::memory_order_release);
+    // Another thread may have added it again meanwhile.
+    if (w.change_fd(fd + 1, kTaken)) w.fd.store(w.is_wanted.load() ? fd + 1 : 0);
   });
   return !has_bytes;
 }
@@ -541,6 +588,7 @@ uint32_t WatchedSet::without_bell(const epoll_event& event) {
       with_stream(fd, [&](engine::Stream& stream) {
         static_assert(EPOLLERR == POLLERR && EPOLLHUP == POLLHUP);
         left &= ~static_cast<uint32_t>(stream.untrue_at_end());
+        if ((left & kReset) == EPOLLHUP && stream.has_kept_error()) left |= EPOLLERR;
       });
     if ((left & kEnded) != 0 && w.is_hushed.load(std::memory_order_relaxed)) {
       // With that it is readable too.
@@ -585,7 +633,7 @@ bool WatchedSet::is_for_kernel(int room) const {
   int streams = 0;
   const unsigned end = end_.load(std::memory_order_acquire);
   for (unsigned i = 0; i < end; ++i)
-    if (watches_[i].fd.load(std::memory_order_acquire) != 0 &&
+    if (watches_[i].fd.load(std::memory_order_acquire) > 0 &&
         watches_[i].is_wanted.load(std::memory_order_relaxed))
       ++streams;
   if (room < streams) return true;

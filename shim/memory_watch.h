@@ -27,6 +27,8 @@ class WatchedSet {
   // `set` watches `fd` with `event` from now on, in place of what it did before; forgotten if that
   // cannot be served here (one-shot, exclusive, no room).
   static void watch(int set, int fd, const epoll_event& event);
+  // As that, of what another thread may have deleted since the kernel was told: it is the kernel's.
+  static void leave_to_kernel(int set, int fd, const epoll_event& event);
   // Not any more. A bell that lies unread stays so until the next settle(): all that can come of it
   // is that a poller of another kind finds the socket readable for nothing, once.
   static void unwatch(int set, int fd);
@@ -63,15 +65,18 @@ class WatchedSet {
   // Of calls that overlap nobody knows which the kernel heard last.
   class CtlCall {
    public:
-    CtlCall(WatchedSet* set, int fd);  // nullptr: of none
+    CtlCall(WatchedSet* set, int operation, int fd);  // nullptr: of none
     ~CtlCall();
     CtlCall(const CtlCall&) = delete;
     CtlCall& operator=(const CtlCall&) = delete;
+    // By another thread since this began, which may have been told of the member by the kernel.
+    bool may_be_deleted() const;
 
    private:
     WatchedSet* set_;
+    int operation_;
     int fd_;
-    uint32_t before_;
+    uint32_t before_, deletions_;
   };
   // A thread waits in the set, from its first look to its return.
   class Inside {
@@ -117,7 +122,7 @@ class WatchedSet {
 
  private:
   struct Watch {
-    std::atomic<int> fd;           // plus 1; 0: free
+    std::atomic<int> fd;           // plus 1; 0: free; kTaken: of one that is being added
     std::atomic<uint32_t> events;  // as the program wants them
     std::atomic<bool> is_wanted;
     std::atomic<bool> is_in_kernel;  // and with which events and data the kernel knows it
@@ -127,13 +132,20 @@ class WatchedSet {
     std::atomic<uint64_t> reported;  // up to where, for edge-triggered ones
     std::atomic<uint64_t> seen;      // how far at `seen_at`
     std::atomic<int64_t> seen_at;
+    std::atomic<bool> has_order;  // its writer notes times
     std::atomic<bool> has_lazy_bell;
     std::atomic<bool> is_hushed;  // the kernel is not to say that it is readable
+
+    // The stream that is known by `number`; again until it is in memory.
+    void want_order(int number);
+    // False: another thread was faster.
+    bool change_fd(int from, int to) { return fd.compare_exchange_strong(from, to); }
   };
   friend class MemoryLook;
 
+  static constexpr int kTaken = -1;
   static constexpr unsigned kMostNumbers = 65536;
-  static std::array<std::atomic<uint64_t>, kMostNumbers / 64> own_;
+  static std::array<std::atomic<uint64_t>, kMostNumbers / 64> own_, claiming_;
   static std::atomic<unsigned> deferred;     // sets that have something to tell
   static std::atomic<uint32_t> generation_;  // of the process that the sets are known in
   static void tell_kernel_all();
@@ -154,7 +166,7 @@ class WatchedSet {
   void tell_but_hush(Watch& w, int fd);
   static uint32_t events_for_kernel(const Watch& w);
   int order(Watch& w, int fd, int operation);
-  void order_again(Watch& w, int fd);
+  void order_again(Watch& w, int fd, bool may_add);
   bool is_alone_inside() const { return inside_.load() <= 1 && !has_forked_.load(); }
   void hush(Watch& w, int fd);
   void end_quiet();
@@ -164,10 +176,12 @@ class WatchedSet {
   template <typename F>
   void each(F visit);
   static WatchedSet* claim(int set);
+  static WatchedSet* take_set(int set);
   void free_if_left();
   Watch* find_fd(int fd);
+  Watch* take_place();
   bool has_other_with(uint64_t data, int fd);
-  static void leave_to_kernel(int set, int fd, const epoll_event& event);
+  void drop(Watch& w, int fd);
   void give_up(Watch& w, int fd);
   void hand_over_with(uint64_t data);
   void hand_over(Watch& w, int fd);
@@ -180,6 +194,11 @@ class WatchedSet {
   static constexpr size_t kOrders = 16;
   std::array<std::atomic<uint32_t>, kOrders> orders_;
   std::atomic<uint32_t>& orders_of(int fd) { return orders_[static_cast<size_t>(fd) % kOrders]; }
+  // Beginnings of those of the program's that delete.
+  std::array<std::atomic<uint32_t>, kOrders> deletions_;
+  std::atomic<uint32_t>& deletions_of(int fd) {
+    return deletions_[static_cast<size_t>(fd) % kOrders];
+  }
   std::atomic<bool> is_deferring_;
   std::atomic<bool> is_kernel_behind_;  // what was put off is the program's wish
   std::atomic<bool> is_quiet_;

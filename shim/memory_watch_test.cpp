@@ -403,6 +403,106 @@ TEST_F(QuietMemoryWatch, WhatIsDeletedMeanwhileIsNotPutBack) {
       << "it is a member still";
 }
 
+// What was put off is told when another thread, which has told it already, has added it again.
+TEST_F(MemoryWatch, WhatIsAddedMeanwhileIsNotTakenOut) {
+  static const auto epoll_ctl_of_libc = real.epoll_ctl;
+  static thread_local bool is_changer = false;
+  static std::function<void()> add;
+  static bool has_added;
+  has_added = false;
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
+  publish(0);
+  ASSERT_EQ(look(), uint32_t{EPOLLIN});
+  glance(0).has_bytes = false;
+  ASSERT_EQ(control(EPOLL_CTL_DEL, 0, 0), 0);
+  add = [this] {
+    has_added = true;
+    std::thread([this] {
+      is_changer = true;
+      EXPECT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
+    }).join();
+  };
+  real.epoll_ctl = [](int to, int operation, int fd, epoll_event* as) {
+    if (!is_changer && !has_added) add();
+    return epoll_ctl_of_libc(to, operation, fd, as);
+  };
+  epoll_event event;
+  EXPECT_EQ(epoll_wait(set, &event, 1, 0), 0);
+  real.epoll_ctl = epoll_ctl_of_libc;
+  ASSERT_TRUE(has_added);
+  ring(0);
+  EXPECT_EQ(kernels_look(), uint32_t{EPOLLIN});
+  publish(0);
+  EXPECT_EQ(look(), uint32_t{EPOLLIN});
+}
+
+// Another thread hears of the new member, and deletes it, before epoll_ctl() has returned.
+TEST_F(MemoryWatch, WhatIsDeletedBeforeItIsKnownIsNoMember) {
+  static const auto epoll_ctl_of_libc = real.epoll_ctl;
+  static std::function<void()> erase;
+  static bool has_erased;
+  has_erased = false;
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 1, EPOLLIN), 0);
+  erase = [this] {
+    has_erased = true;
+    std::thread([this] { EXPECT_EQ(control(EPOLL_CTL_DEL, 0, 0), 0); }).join();
+  };
+  real.epoll_ctl = [](int to, int operation, int fd, epoll_event* as) {
+    const int result = epoll_ctl_of_libc(to, operation, fd, as);
+    if (!has_erased) erase();
+    return result;
+  };
+  EXPECT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
+  real.epoll_ctl = epoll_ctl_of_libc;
+  ring(0);
+  EXPECT_EQ(kernels_look(), 0u);
+  publish(0);
+  EXPECT_EQ(look(), 0u);
+}
+
+// Without the kernel, which would let one of them through behind the other.
+TEST_F(MemoryWatch, MembersThatComeAtOnceAreToldApart) {
+  constexpr int kRounds = 100;
+  std::atomic<int> arrived{0};
+  const auto meet = [&](int nth) {
+    arrived.fetch_add(1);
+    while (arrived < 2 * nth) std::this_thread::yield();
+  };
+  const auto come_and_go = [&](size_t i, int round) {
+    WatchedSet::unwatch(set, fds[i]);
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = 100 + i;
+    arrived.fetch_add(1);
+    while (arrived < 6 * round + 2) continue;
+    WatchedSet::watch(set, fds[i], event);
+    meet(3 * round + 2);
+  };
+  for (const size_t i : {0, 1}) ASSERT_EQ(control(EPOLL_CTL_ADD, i, EPOLLIN), 0);
+  std::thread other([&] {
+    for (int round = 0; round < kRounds; ++round) {
+      come_and_go(1, round);
+      meet(3 * round + 3);
+    }
+  });
+  int wrong = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    come_and_go(0, round);
+    epoll_event events[4];
+    for (const size_t i : {0, 1}) {
+      publish(i);
+      const int count = epoll_wait(set, events, 4, 0);
+      const uint64_t data = events[0].data.u64;
+      if (count != 1 || data != 100 + i) ++wrong;
+      glance(i).has_bytes = false;
+    }
+    EXPECT_EQ(epoll_wait(set, events, 4, 1), 0);  // and no bells that lie keep a place
+    meet(3 * round + 3);
+  }
+  other.join();
+  EXPECT_EQ(wrong, 0);
+}
+
 TEST_F(MemoryWatch, AClosedDescriptorIsForgotten) {
   ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
   publish(0);

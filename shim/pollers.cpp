@@ -86,6 +86,22 @@ void await_bytes_in_memory(const pollfd* fds, nfds_t count) {
   glances.await_bytes();
 }
 
+bool has_end(const pollfd* fds, nfds_t count) {
+  short all = 0;
+  for (nfds_t i = 0; i < count; ++i) all |= fds[i].revents;
+  return (all & kEnded) != 0;
+}
+
+// Where the kernel has told its error to a call that keeps it for the next one: the end is left.
+int add_kept_errors(pollfd* fds, nfds_t count, int reported) {
+  if (reported <= 0 || !has_end(fds, count)) [[likely]]
+    return reported;
+  for (nfds_t i = 0; i < count; ++i)
+    if ((fds[i].revents & kEnded) == POLLHUP && has_kept_error(fds[i].fd))
+      fds[i].revents |= POLLERR;
+  return reported;
+}
+
 // `wait(deadline)` is the kernel's poll for the rest of the time.
 template <typename Wait>
 int poll_corrected(pollfd* fds, nfds_t count, const PollDeadline& deadline, Wait wait) {
@@ -102,9 +118,11 @@ int poll_corrected(pollfd* fds, nfds_t count, const PollDeadline& deadline, Wait
 // Nothing is correctable, unless an end that no program asks for, and each hears of, is untrue.
 template <typename Wait>
 int poll_for_ends(pollfd* fds, nfds_t count, const PollDeadline& deadline, Wait wait) {
-  const int reported = wait(deadline);
-  if (reported <= 0 || !is_any_end_untrue(fds, count)) return reported;
-  return poll_corrected(fds, count, deadline, wait);
+  int reported = wait(deadline);
+  if (reported <= 0 || !has_end(fds, count)) [[likely]]
+    return reported;
+  if (is_any_end_untrue(fds, count)) reported = poll_corrected(fds, count, deadline, wait);
+  return add_kept_errors(fds, count, reported);
 }
 
 // Descriptor sets of any length: programs allocate longer ones than FD_SETSIZE. What a retry needs
@@ -233,12 +251,13 @@ int own_poll(pollfd* fds, nfds_t count, int timeout_ms) {
     return real.poll(fds, count, timeout_ms);
   const bool is_correctable = is_any_correctable(fds, count);
   if (!is_correctable && !engine::Stream::is_memory_in_use())
-    return base::woken(real.poll(fds, count, timeout_ms), timeout_ms != 0);
+    return add_kept_errors(fds, count,
+                           base::woken(real.poll(fds, count, timeout_ms), timeout_ms != 0));
   const auto wait = [=](const PollDeadline& deadline) {
     return base::woken(real.poll(fds, count, deadline.left_ms()), timeout_ms != 0);
   };
   const PollDeadline deadline = PollDeadline::after_ms(timeout_ms);
-  return is_correctable ? poll_corrected(fds, count, deadline, wait)
+  return is_correctable ? add_kept_errors(fds, count, poll_corrected(fds, count, deadline, wait))
                         : poll_for_ends(fds, count, deadline, wait);
 }
 
@@ -250,13 +269,14 @@ int own_ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t
   const bool may_sleep = !is_zero(timeout);
   const bool is_correctable = is_any_correctable(fds, count);
   if (!is_correctable && !engine::Stream::is_memory_in_use())
-    return base::woken(real.ppoll(fds, count, timeout, mask), may_sleep);
+    return add_kept_errors(fds, count,
+                           base::woken(real.ppoll(fds, count, timeout, mask), may_sleep));
   const auto wait = [=](const PollDeadline& deadline) {
     timespec left;
     return base::woken(real.ppoll(fds, count, deadline.left(left), mask), may_sleep);
   };
   const PollDeadline deadline = PollDeadline::after(timeout, mask);
-  return is_correctable ? poll_corrected(fds, count, deadline, wait)
+  return is_correctable ? add_kept_errors(fds, count, poll_corrected(fds, count, deadline, wait))
                         : poll_for_ends(fds, count, deadline, wait);
 }
 

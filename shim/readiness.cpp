@@ -110,6 +110,13 @@ short untrue_at_end(int fd) {
   return use->stream.load(std::memory_order_acquire)->untrue_at_end();
 }
 
+bool has_kept_error(int fd) {
+  if (!is_served(fd)) return false;
+  const SocketUse use(fd);
+  return use && use.phase() == Phase::kStream &&
+         use->stream.load(std::memory_order_acquire)->has_kept_error();
+}
+
 PollDeadline PollDeadline::after_ms(int timeout_ms, const sigset_t* mask) {
   PollDeadline deadline;
   deadline.mask_ = mask;

@@ -45,6 +45,8 @@ bool is_room_report_true(int fd);
 // The kernel has reported an error, or the end of both directions, of `fd`: which of POLLERR and
 // POLLHUP are not so, because that is a reset which has destroyed nothing.
 short untrue_at_end(int fd);
+// As Stream::has_kept_error().
+bool has_kept_error(int fd);
 
 // Would the kernel take it for a timeout? What it refuses is left to it to refuse.
 inline bool is_timeout(const timespec* timeout) {

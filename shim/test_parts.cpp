@@ -108,7 +108,7 @@ class InvertingStream final : public ddpsock::engine::Stream {
   void leave_memory(int) override {}
   ddpsock::engine::Glance glance() const override { return engine.glances[number]; }
   bool has_memory_room() const override { return engine.have_memory_room[number]; }
-  void want_order() override {}
+  bool want_order() override { return true; }
   void let_bells_lie(uint32_t) override {}
   void settle(int) override {}
   bool set_kept_option(int, int) override { return false; }

@@ -266,6 +266,7 @@ static PlainReturn start_for_departure(Connection& c, int fd) {
     case EPROTOTYPE:
       return {State::kPlain, ""};
     default:
+      keep_error(c, e);  // the kernel says it once
       return {State::kRefused, "the connection has failed during start-up"};
   }
 }

@@ -101,7 +101,9 @@ int fail_lost(Connection& c, int fd, const char* why) {
 int fail_cut(Connection& c, int fd) {
   // A reset may have come behind an end, which is where the stream was cut then; and where this end
   // has ended too, an end looks the same.
-  const bool is_told = c.r.is_loss_told.load(std::memory_order_relaxed);
+  // What is kept will be told, once.
+  const bool is_told = c.r.is_loss_told.load(std::memory_order_relaxed) ||
+                       is_told_once(c.tx.error) || is_told_once(c.r.fault);
   if (is_told && !c.tx.is_shut && has_been_reset(fd)) return 0;
   return fail_lost(c, fd, "the peer's stream ended inside an FPDU");
 }

@@ -123,8 +123,13 @@ int Hold::reach_blocks() {
   return ENOBUFS;
 }
 
+// Up to the verdict, and where it is plain TCP, a call only looks.
+static bool has_moved_nothing(const Connection& c) {
+  return c.r.peer == Peer::kUnknown || c.r.peer == Peer::kPlain;
+}
+
 int Hold::inherit(int fd) {
-  if (mark().take_over()) {
+  if (mark().take_over() || has_moved_nothing(c_)) {
     const int e = is_send() ? 0 : go_on_beyond_memory(c_);
     return e != 0 ? e : reach();
   }

@@ -188,8 +188,13 @@ short untrue_at_end(const Connection& c) {
   return c.tx.is_shut ? POLLERR : POLLERR | POLLHUP;
 }
 
+// It is by this end's own kernel then.
+static bool is_peer_refused(const Connection& c) {
+  return c.tx.is_shut && c.rx.is_shut && is_peer_on_wire(c);
+}
+
 int judge_error(Connection& c, int error) {
-  if (error != ECONNRESET || !is_reset_in_vain(c, 0)) return error;
+  if (error != ECONNRESET || !is_reset_in_vain(c, 0) || is_peer_refused(c)) return error;
   c.r.memory.ends_told = kBellsToNotice;
   return 0;
 }

@@ -85,7 +85,7 @@ Io peek(Connection& c, int fd, std::span<const iovec> to, int flags) {
       uint8_t byte;
       const iovec one{&byte, 1};
       IoCursor into({&one, 1});
-      return Receiver(c, fd, into, MSG_DONTWAIT).run();
+      return ChunkReceiver(c, fd, into, MSG_DONTWAIT).run();
     }
     if (sight.error != 0) return Io::fail(sight.error);
     if (sight.payload == 0 && sight.has_empty) {

@@ -33,6 +33,11 @@ inline bool is_near_memory(const Connection& c) {
   const bool may_be = c.segment.load(std::memory_order_relaxed) != nullptr || c.inbox.has_beyond();
   return may_be && is_wire_near_memory(c);
 }
+// This end will, with what it sends first or later.
+inline bool may_offer_memory(const Connection& c) {
+  return c.r.wants_memory && c.r.role == Role::kInitiator &&
+         c.r.memory.state.load(std::memory_order_relaxed) == MemoryState::kUnasked;
+}
 // What has been read in the belief that it was an FPDU is octets. REQUIRES: is_at_memory().
 void begin_receiving_in_memory(Connection& c);
 

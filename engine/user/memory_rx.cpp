@@ -171,11 +171,12 @@ Glance glance(const Connection& c) {
       .peer_cpu = in.writer.cpu.load(std::memory_order_relaxed)};
 }
 
-void want_order(Connection& c) {
+bool want_order(Connection& c) {
   shm::Segment* segment = c.segment.load(std::memory_order_acquire);
-  if (segment == nullptr) return;
+  if (segment == nullptr) return false;
   std::atomic<uint32_t>& wish = segment->lane_from(other(c.r.memory.end)).bell.wants_order;
   if (wish.load(std::memory_order_relaxed) == 0) wish.store(1, std::memory_order_relaxed);
+  return true;
 }
 
 bool has_memory_room(const Connection& c) {

@@ -10,7 +10,7 @@ namespace ddpsock::engine {
 
 // Stream::glance(), want_order(), has_memory_room() and settle().
 Glance glance(const Connection& c);
-void want_order(Connection& c);
+bool want_order(Connection& c);
 bool has_memory_room(const Connection& c);
 void settle(Connection& c, int fd);
 // The peer's pollers look there, and ask the kernel only if there may be something to hear.

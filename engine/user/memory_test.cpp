@@ -176,6 +176,24 @@ TEST(MemoryStart, ABellStaysForBytesThatASleepersCallLeaves) {
   EXPECT_FALSE(kernel_says_readable(b.fd));
 }
 
+// Of an end that has sent nothing when it begins to sleep.
+TEST(MemoryStart, ABellStaysForBytesThatASleeperOfTheConnectedEndLeaves) {
+  TcpPair tcp{20'000, 20'000, TcpPair::Sizes::kHosts};
+  MemoryEnd a{tcp.client, Role::kInitiator}, b{tcp.server, Role::kResponder};
+  ASSERT_EQ(b.send(pattern(1)).count, 1);
+  ASSERT_EQ(a.recv(1), pattern(1));
+  std::thread reader([&] { EXPECT_EQ(a.recv(1), Buffer{pattern(3)[0]}); });
+  usleep(30'000);
+  ASSERT_EQ(a.send(pattern(1)).count, 1);
+  ASSERT_EQ(b.recv(1), pattern(1));
+  ASSERT_EQ(b.send(pattern(3)).count, 3);
+  reader.join();
+  EXPECT_STREQ(a.s->status().engine, "shm");
+  EXPECT_TRUE(kernel_says_readable(a.fd));
+  EXPECT_EQ(a.recv(2).size(), 2U);
+  EXPECT_FALSE(kernel_says_readable(a.fd));
+}
+
 // A bell may be left to a reader that asks again and again, never kept from one that then sleeps.
 TEST_F(MemoryTest, AReaderThatSpinsAndThenSleepsIsWoken) {
   uint8_t byte;

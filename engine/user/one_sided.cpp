@@ -310,7 +310,7 @@ static Io send_piece(Connection& c, int number, IoCursor& left, int flags, bool 
   Descriptor fd(c, number);
   Hold hold(c, c.tx.lease);
   if (const int e = hold.take(fd, Hold::kSend, flags); e != 0) return Io::fail(e);
-  if (const int e = take_send_error(c); e != 0) return Io::fail(e);
+  if (const int e = tell_send_error(c, fd, flags); e != 0) return Io::fail(e);
   if (c.is_state(StreamState::kFailed)) return broken_pipe(fd, flags);
   if (!c.tx.is_started) {
     if (const int e = start_sending(c, fd, flags); e != 0) return Io::fail(e);
@@ -318,7 +318,7 @@ static Io send_piece(Connection& c, int number, IoCursor& left, int flags, bool 
   if (const int e = send_on_wire_again(c, fd); e != 0) return Io::fail(e);
   const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd);
   if (const int e = flush_before_send(c, fd, flags); e != 0) {
-    if (is_further) keep_send_error(c, e);
+    if (is_further) keep_behind_part(c, e);
     return Io::fail(e);
   }
   std::optional<Time> deadline;
@@ -332,7 +332,7 @@ static Io send_piece(Connection& c, int number, IoCursor& left, int flags, bool 
   const size_t count = ahead.slice(list, size);
   const Io io = Sender(c, fd, std::span(list).first(count), flags).run();
   if (!io.is_ok()) {
-    if (is_further) keep_send_error(c, io.error);
+    if (is_further) keep_behind_part(c, io.error);
     return io;
   }
   left.skip(static_cast<size_t>(io.count));

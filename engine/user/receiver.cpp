@@ -26,7 +26,7 @@ constexpr uint32_t kMostEmpty = 64;
 
 }  // namespace
 
-Receiver::Receiver(Connection& c, int fd, IoCursor& to, int flags, size_t got)
+ChunkReceiver::ChunkReceiver(Connection& c, int fd, IoCursor& to, int flags, size_t got)
     : c_(c),
       rx_(c.rx),
       inbox_(c.inbox),
@@ -45,7 +45,7 @@ Receiver::Receiver(Connection& c, int fd, IoCursor& to, int flags, size_t got)
   }
 }
 
-Io Receiver::run() {
+Io ChunkReceiver::run() {
   for (;;) {
     deliver();
     look_for_border();
@@ -82,7 +82,7 @@ Io Receiver::run() {
 }
 
 // The kernel was empty at the last read, and there is something to return.
-bool Receiver::has_enough() const {
+bool ChunkReceiver::has_enough() const {
   if (!is_drained_ || must_drop_) return false;
   if ((flags_ & MSG_DONTWAIT) != 0) return true;
   return !wants_more();
@@ -90,7 +90,7 @@ bool Receiver::has_enough() const {
 
 // The kernel had no more perhaps, and the call has not what it wants. Like TCP's, it ends
 // SO_RCVTIMEO after it began to wait, however often it was woken for nothing.
-bool Receiver::may_sleep_again() {
+bool ChunkReceiver::may_sleep_again() {
   if ((flags_ & MSG_DONTWAIT) != 0 || rx_.queued > 0 || !wants_more()) return true;
   const std::optional<Time> until = patience_.before_read(got_ > 0);
   if (!until) return true;
@@ -103,7 +103,7 @@ bool Receiver::may_sleep_again() {
 // A peer can send FPDUs that nobody is told of as fast as they are read. A call that must not wait
 // ends once it has taken all that lay there when it began to count: the kernel tells of what came
 // since by an edge of its own.
-bool Receiver::outlive_flood() {
+bool ChunkReceiver::outlive_flood() {
   empty_ = 0;
   if (has_dropped_) {
     const bool may_wait = (flags_ & MSG_DONTWAIT) == 0 && wants_more() && !is_nonblocking(fd_);
@@ -122,19 +122,19 @@ bool Receiver::outlive_flood() {
 }
 
 // Memory may have been offered to the peer since this began, by a thread that sends.
-void Receiver::look_for_border() {
+void ChunkReceiver::look_for_border() {
   if (is_near_border_ || !is_near_memory(c_)) return;
   is_near_border_ = true;
   note_fpdu_read(c_);
 }
 
-bool Receiver::wants_more() const {
+bool ChunkReceiver::wants_more() const {
   if (got_ == 0) return true;
   if ((flags_ & MSG_WAITALL) != 0) return true;
   return got_ < static_cast<size_t>(std::max(rx_.low_water.load(), 1));
 }
 
-void Receiver::deliver() {
+void ChunkReceiver::deliver() {
   if (inbox_.left == 0) return;
   const auto n = static_cast<uint32_t>(std::min<size_t>(inbox_.left, to_.left()));
   put(data_ + beg_, n);
@@ -146,7 +146,7 @@ void Receiver::deliver() {
   inbox_.has_kept_byte = false;
 }
 
-void Receiver::put(const uint8_t* from, uint32_t n) {
+void ChunkReceiver::put(const uint8_t* from, uint32_t n) {
   if ((flags_ & MSG_TRUNC) != 0) {
     to_.skip(n);
   } else {
@@ -156,7 +156,7 @@ void Receiver::put(const uint8_t* from, uint32_t n) {
   got_ += n;
 }
 
-Receiver::Front Receiver::look() {
+ChunkReceiver::Front ChunkReceiver::look() {
   for (;;) {
     if (end_ - beg_ < kChunkHeader) return Front::kIncomplete;
     const Fpdu fpdu = front();
@@ -185,26 +185,26 @@ Receiver::Front Receiver::look() {
 }
 
 // REQUIRES: the whole FPDU in front is in the buffer, and of the stream.
-bool Receiver::is_good(const Fpdu& fpdu) {
+bool ChunkReceiver::is_good(const Fpdu& fpdu) {
   if (c_.r.has_crc) c_.count_crc();
   if (fpdu.is(Fpdu::Verdict::kChunk)) return true;
   error_ = fail_crc(c_, fd_);
   return false;
 }
 
-void Receiver::count(const Fpdu& fpdu) {
+void ChunkReceiver::count(const Fpdu& fpdu) {
   c_.advance(fpdu);
   if (is_near_border_) note_fpdu_read(c_);
 }
 
-void Receiver::accept(const Fpdu& fpdu) {
+void ChunkReceiver::accept(const Fpdu& fpdu) {
   count(fpdu);
   inbox_.left = fpdu.payload;
   inbox_.skip = fpdu.trailer();
   beg_ += kChunkHeader;
 }
 
-void Receiver::on_end() {
+void ChunkReceiver::on_end() {
   if (end_ == beg_ || !has_peer_ended(fd_)) return;
   error_ = fail_cut(c_, fd_);
   if (error_ == 0) beg_ = end_;
@@ -212,7 +212,7 @@ void Receiver::on_end() {
 
 // Programs take what FIONREAD told as all there is, and then wait for an edge. Part of an FPDU that
 // lay behind it must not be left where it may keep the kernel from taking the rest.
-void Receiver::settle_count() {
+void ChunkReceiver::settle_count() {
   ReceiveCount& count = rx_.count;
   count.take_payload(got_);
   if (is_at_border_ || (error_ != 0 && error_ != EAGAIN)) {
@@ -222,7 +222,7 @@ void Receiver::settle_count() {
   }
 }
 
-Io Receiver::finish() {
+Io ChunkReceiver::finish() {
   if (fd_.is_copy()) [[unlikely]]
     return got_ > 0 ? Io::ok(static_cast<ssize_t>(got_)) : Io::fail(EINTR);
   if (must_drop_ && fd_ < 0) {

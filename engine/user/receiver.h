@@ -12,10 +12,10 @@
 namespace ddpsock::engine {
 
 // One recv call. REQUIRES: the receive lease is held and start-up is over in that direction.
-class Receiver {
+class ChunkReceiver {
  public:
   // `got` bytes of the call have been delivered before. Moves `to`, which stays the caller's.
-  Receiver(Connection& c, int fd, IoCursor& to, int flags, size_t got = 0);
+  ChunkReceiver(Connection& c, int fd, IoCursor& to, int flags, size_t got = 0);
   // What is in the inbox was all that the kernel had just now.
   void note_all_is_here() { is_drained_ = true; }
   Io run();

@@ -33,7 +33,7 @@ uint32_t first_read_size(size_t room) {
 
 }  // namespace
 
-ssize_t Receiver::pull() {
+ssize_t ChunkReceiver::pull() {
   const uint32_t have = end_ - beg_;
   const bool may_wait = (flags_ & MSG_DONTWAIT) == 0 && wants_more();
   const int flags = may_wait ? 0 : MSG_DONTWAIT;
@@ -64,7 +64,7 @@ ssize_t Receiver::pull() {
 }
 
 // All of the FPDU but its last byte is here: learn that byte, verify, and leave it where it is.
-ssize_t Receiver::keep_last_byte(int flags) {
+ssize_t ChunkReceiver::keep_last_byte(int flags) {
   if (!make_room(1)) return -1;
   if ((flags & MSG_DONTWAIT) == 0 && !prepare_to_sleep()) return -1;
   const ssize_t n = base::sys.recv(fd_, data_ + end_, 1, flags | MSG_PEEK);
@@ -82,7 +82,7 @@ ssize_t Receiver::keep_last_byte(int flags) {
 // Payload into the program's memory, then the trailer and the next header into the buffer. All of
 // the FPDU is known to be queued, so nothing of it can be left in memory that the next call might
 // not bring again. 0: not possible with this scatter list.
-ssize_t Receiver::pull_directly(const Fpdu& fpdu, uint32_t rest) {
+ssize_t ChunkReceiver::pull_directly(const Fpdu& fpdu, uint32_t rest) {
   iovec slices[kMaxSlices + 1];
   const uint8_t* p = data_ + beg_;
   const uint32_t here = end_ - beg_ - kChunkHeader;
@@ -123,7 +123,7 @@ ssize_t Receiver::pull_directly(const Fpdu& fpdu, uint32_t rest) {
 
 // The peer hands an FPDU over whole. Nothing beyond it is read: where the stream has moved to
 // memory meanwhile, an octet stays for the bytes that the call may leave there.
-ssize_t Receiver::pull_no_further() {
+ssize_t ChunkReceiver::pull_no_further() {
   if (must_drop_) return read(0, MSG_DONTWAIT);
   const bool may_wait = (flags_ & MSG_DONTWAIT) == 0 && wants_more();
   int flags = may_wait ? 0 : MSG_DONTWAIT;
@@ -140,7 +140,7 @@ ssize_t Receiver::pull_no_further() {
   return rest > 1 ? read(rest - 1, flags) : keep_last_byte(flags);
 }
 
-ssize_t Receiver::read(uint32_t ask, int flags) {
+ssize_t ChunkReceiver::read(uint32_t ask, int flags) {
   if (must_drop_) ++ask;
   // Beyond the small buffer only what is known to be queued pays for a block.
   if (!make_room(ask)) return -1;
@@ -178,7 +178,7 @@ ssize_t Receiver::read(uint32_t ask, int flags) {
 }
 
 // recvmsg that also learns how many bytes stay behind (TCP_INQ). The kernel counts a FIN as a byte.
-ssize_t Receiver::receive_message(std::span<const iovec> into, int flags) {
+ssize_t ChunkReceiver::receive_message(std::span<const iovec> into, int flags) {
   alignas(cmsghdr) uint8_t control[CMSG_SPACE(sizeof(int))];
   msghdr m{};
   m.msg_iov = const_cast<iovec*>(into.data());
@@ -198,7 +198,7 @@ ssize_t Receiver::receive_message(std::span<const iovec> into, int flags) {
   return n;
 }
 
-void Receiver::enable_queue_hints() {
+void ChunkReceiver::enable_queue_hints() {
   const int one = 1;
   const int saved = errno;
   // Refused before Linux 4.18; then bulk goes through the buffer.
@@ -208,13 +208,13 @@ void Receiver::enable_queue_hints() {
 
 // The kernel may have given bytes to a process that is killed before it comes back from its sleep,
 // where a relative would go on; and another thread may offer memory meanwhile.
-bool Receiver::sleeps_without_taking() const {
+bool ChunkReceiver::sleeps_without_taking() const {
   return c_.arena.may_be_shared(&c_.r) ||
          base::is_any_asynchronous.load(std::memory_order_relaxed) ||
-         (c_.r.offers_later.load(std::memory_order_relaxed) && !base::is_single_threaded());
+         (may_offer_memory(c_) && !base::is_single_threaded());
 }
 
-ssize_t Receiver::await_byte(int flags) {
+ssize_t ChunkReceiver::await_byte(int flags) {
   const bool may_sleep = (flags & MSG_DONTWAIT) == 0;
   if (may_sleep && !prepare_to_sleep()) return -1;
   uint8_t byte;
@@ -225,7 +225,7 @@ ssize_t Receiver::await_byte(int flags) {
 
 // The process may be killed in its sleep: what the record says is then what is so, and a relative
 // goes on from there.
-bool Receiver::prepare_to_sleep() {
+bool ChunkReceiver::prepare_to_sleep() {
   if (must_drop_) {
     ++base::effort.waits;
     return true;
@@ -239,7 +239,7 @@ bool Receiver::prepare_to_sleep() {
 }
 
 // What the sleep has taken from the kernel is not in the record yet.
-void Receiver::wake_up(bool has_taken) {
+void ChunkReceiver::wake_up(bool has_taken) {
   if (fd_.is_copy()) [[unlikely]] {
     error_ = EINTR;
     return;
@@ -254,7 +254,7 @@ void Receiver::wake_up(bool has_taken) {
 }
 
 // At least one byte of room, and `ask` if a buffer can have it.
-bool Receiver::make_room(uint32_t ask) {
+bool ChunkReceiver::make_room(uint32_t ask) {
   if (data_ == nullptr && ask <= kSmallBuffer) {
     data_ = small_;
     capacity_ = kSmallBuffer;
@@ -268,7 +268,7 @@ bool Receiver::make_room(uint32_t ask) {
   return true;
 }
 
-bool Receiver::move_to_block() {
+bool ChunkReceiver::move_to_block() {
   const uint32_t block = c_.arena.allocate_block();
   if (block == Arena::kNoBlock) {
     error_ = fail_lost(c_, fd_, "no memory for received bytes");

@@ -28,8 +28,26 @@ namespace ddpsock::engine {
 
 Io end_of_stream(Connection& c) {
   int error = c.rx.error.exchange(0);
-  if (error == 0) error = c.tx.error.exchange(0);
+  // Behind the peer's end it is none of a reader's.
+  if (error == 0 && c.tx.error != EPIPE) error = c.tx.error.exchange(0);
   return error != 0 ? Io::fail(error) : Io::ok(0);
+}
+
+// As the kernel would have it: what is wrong with an FPDU is for a call that receives.
+static bool is_the_sockets(int error) {
+  return is_told_once(error) || error == EPIPE;
+}
+
+int take_kept_error(Connection& c) {
+  for (std::atomic<int>* kept : {&c.rx.error, &c.tx.error}) {
+    int e = kept->load();
+    if (is_the_sockets(e) && kept->compare_exchange_strong(e, 0)) return e;
+  }
+  return 0;
+}
+
+bool has_kept_error(const Connection& c) {
+  return is_the_sockets(c.rx.error) || is_the_sockets(c.tx.error);
 }
 
 Io part_or_error(Connection& c, size_t got, int error) {
@@ -63,7 +81,7 @@ static Io recv_stages(Connection& c, int fd, IoCursor& cursor, int flags, bool i
         if (e != 0) return part_or_error(c, got, e);
       }
     } else {
-      Receiver receiver(c, fd, cursor, flags, got);
+      ChunkReceiver receiver(c, fd, cursor, flags, got);
       if (std::exchange(is_all_here, false)) receiver.note_all_is_here();
       const Io io = receiver.run();
       if (!receiver.is_at_border()) return io;

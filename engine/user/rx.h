@@ -26,6 +26,9 @@ Io end_of_stream(Connection& c);
 Io part_or_error(Connection& c, size_t got, int error);
 // The kernel says once that the connection is gone: here, while bytes may be unread.
 void keep_error(Connection& c, int error);
+// Of either direction, for SO_ERROR to tell. Then: is there one?
+int take_kept_error(Connection& c);
+bool has_kept_error(const Connection& c);
 
 }  // namespace ddpsock::engine
 

@@ -153,6 +153,8 @@ int start_receiving(Connection& c, int fd, int flags, size_t room) {
   if (c.r.peer == Peer::kUnknown) {
     if (const int e = sniff(c, fd, flags); e != 0) return e;
     if ((fd = still(c, fd)) < 0) return EBADF;
+  } else if (c.r.peer == Peer::kPlain) {  // by somebody who has not got further, or has died there
+    return decide(c, fd, Peer::kPlain);
   }
   if (c.r.role == Role::kInitiator && c.is_awaited() && !c.tx.is_started) {
     if (const Io io = on_connected(c, fd, false); !io.is_ok()) return io.error;
@@ -360,9 +362,10 @@ static mpa::Sniff judge_first(Bytes seen) {
 // Who is first decides, for all threads and processes. 0, or EPROTOTYPE if the verdict is plain.
 int decide(Connection& c, int fd, Peer verdict) {
   Peer undecided = Peer::kUnknown;
-  if (c.r.peer.compare_exchange_strong(undecided, verdict) && verdict == Peer::kPlain)
-    set_kernel_low_water(fd, c.rx.low_water);
+  c.r.peer.compare_exchange_strong(undecided, verdict);
   if (c.r.peer != Peer::kPlain) return 0;
+  // Who was first may have died before this.
+  if (!c.is_state(StreamState::kPlain)) set_kernel_low_water(fd, c.rx.low_water);
   c.r.state.store(StreamState::kPlain, std::memory_order_release);
   return EPROTOTYPE;
 }

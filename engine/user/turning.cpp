@@ -38,6 +38,14 @@ bool is_at_unseen_urgent_byte(int fd, int flags) {
   return ((flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd)) && is_at_urgent_mark(fd);
 }
 
+// All of it may be here by now, and the edge have come with the marker: the kernel gives one again
+// to who sets what it has to wait for.
+int refuse_before_urgent_byte(const Connection& c, int fd) {
+  set_kernel_low_water(fd, 1);
+  if (const int low_water = c.rx.low_water; low_water > 1) set_kernel_low_water(fd, low_water);
+  return EAGAIN;
+}
+
 }  // namespace
 
 Io send_turned(Connection& c, int number, std::span<const iovec> from, int flags) {
@@ -147,7 +155,8 @@ Io recv_turned(Connection& c, int fd, IoCursor& to, int flags, size_t got, Patie
     // An error that was kept is the kernel's no more, so this has to tell it.
     const bool has_said_all = hold.try_take() && c.rx.error == 0 && c.tx.error == 0;
     if (has_said_all && become_plain(c, fd) && got == 0)
-      return Io::fail(is_at_unseen_urgent_byte(fd, flags) ? EAGAIN : EPROTOTYPE);
+      return Io::fail(is_at_unseen_urgent_byte(fd, flags) ? refuse_before_urgent_byte(c, fd)
+                                                          : EPROTOTYPE);
   }
   if (to.left() == 0) return Io::ok(static_cast<ssize_t>(got));
   // As the kernel's own, a call ends before the urgent byte.

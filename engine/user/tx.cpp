@@ -56,13 +56,19 @@ void keep_send_error(Connection& c, int error) {
   if (is_told_once(error)) c.tx.error = error;
 }
 
-int take_send_error(Connection& c) {
-  return c.tx.error == 0 ? 0 : c.tx.error.exchange(0);
+int tell_send_error(Connection& c, int fd, int flags) {
+  const int e = c.tx.error == 0 ? 0 : c.tx.error.exchange(0);
+  return e == EPIPE ? broken_pipe(fd, flags).error : e;
+}
+
+void keep_behind_part(Connection& c, int error) {
+  keep_send_error(c, error);
+  if (error == EPIPE && !c.tx.is_shut) c.tx.error = EPIPE;
 }
 
 Io sent_or_error(Connection& c, size_t sent, int error) {
   if (sent == 0 && error != 0) return Io::fail(error);
-  keep_send_error(c, error);
+  keep_behind_part(c, error);
   return Io::ok(static_cast<ssize_t>(sent));
 }
 
@@ -160,7 +166,7 @@ Io send_now(Connection& c, int fd, std::span<const iovec> from, int flags) {
     return send_one_sided(c, fd, from, flags);
   Hold hold(c, c.tx.lease);
   if (const int e = hold.take(fd, Hold::kSend, flags); e != 0) return Io::fail(e);
-  if (const int e = take_send_error(c); e != 0) [[unlikely]]
+  if (const int e = tell_send_error(c, fd, flags); e != 0) [[unlikely]]
     return Io::fail(e);
   if (const int e = take_reset_heard_by_reader(c); e != 0) [[unlikely]]
     return Io::fail(e);

@@ -23,8 +23,11 @@ Io send_now(Connection& c, int fd, std::span<const iovec> from, int flags);
 Io sent_or_error(Connection& c, size_t sent, int error);
 // What the kernel says once, for the next call to tell; nothing else is kept.
 void keep_send_error(Connection& c, int error);
-// That, told now; 0: nothing. A reader at its end may tell it first.
-int take_send_error(Connection& c);
+// The same of a call that has sent something. EPIPE is kept too: a reset by a peer that had ended
+// its stream.
+void keep_behind_part(Connection& c, int error);
+// That, told now, with its signal; 0: nothing. A reader at its end may tell it first.
+int tell_send_error(Connection& c, int fd, int flags);
 // Hands over the rest of an FPDU that the kernel cut: nothing may be sent before it. EAGAIN: not
 // all; with `may_wait` it has waited at most 2 s. Of other errors there is no rest any more, and
 // whoever hears them is the only one.

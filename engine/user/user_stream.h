@@ -50,7 +50,7 @@ class UserStream final : public Stream {
   int outliving() const override { return engine::outliving(c_); }
   void await_calls(Time give_up) override { engine::await_calls(c_, give_up); }
   Glance glance() const override { return engine::glance(c_); }
-  void want_order() override { engine::want_order(c_); }
+  bool want_order() override { return engine::want_order(c_); }
   bool has_memory_room() const override { return engine::has_memory_room(c_); }
   void let_bells_lie(uint32_t thread) override {
     c_.lazy_thread.store(thread, std::memory_order_relaxed);
@@ -59,7 +59,11 @@ class UserStream final : public Stream {
   void settle(int fd) override { engine::settle(c_, fd); }
   void leave_memory(int fd) override { engine::leave_memory(c_, fd); }
   PlainReturn return_to_plain(int fd) override { return engine::return_to_plain(c_, fd); }
-  int judge_error(int error) override { return note_told(engine::judge_error(c_, error)); }
+  int judge_error(int error) override {
+    const int judged = engine::judge_error(c_, error);
+    return note_told(judged != 0 ? judged : engine::take_kept_error(c_));
+  }
+  bool has_kept_error() const override { return engine::has_kept_error(c_); }
   short untrue_at_end() const override { return engine::untrue_at_end(c_); }
   void note_linger(bool is_resetting) override { engine::note_linger(c_, is_resetting); }
   bool set_kept_option(int name, int value) override {
@@ -94,9 +98,10 @@ class UserStream final : public Stream {
     }
     return io;
   }
-  // The program is told of `error` now.
+  // The program is told of `error` now. Errors of the way there may come on a living connection
+  // (IP_RECVERR, SO_ERROR) and say nothing of its end.
   int note_told(int error) {
-    if (is_told_once(error)) [[unlikely]]
+    if (error == ECONNRESET || error == ETIMEDOUT) [[unlikely]]
       c_.r.is_loss_told.store(true, std::memory_order_relaxed);
     return error;
   }

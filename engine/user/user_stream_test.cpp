@@ -587,6 +587,9 @@ TEST_F(RawPeer, VerifiedBytesBeforeAnErrorAreDelivered) {
   two.insert(two.end(), bad.begin(), bad.end());
   put(two);
   EXPECT_EQ(b.recv(100), pattern(10));
+  // For who receives, and not for a poller that SO_ERROR would then tell nothing of.
+  EXPECT_FALSE(b.s->has_kept_error());
+  EXPECT_EQ(b.s->judge_error(0), 0);
   EXPECT_EQ(recv_error(), EPROTO);
 }
 
@@ -735,6 +738,17 @@ TEST_F(CutFpdu, AResetBeforeItsRestIsToldByTheNextCallThatReceives) {
   EXPECT_EQ(b.recv(10).size(), 0u);
 }
 
+TEST_F(CutFpdu, AResetBeforeItsRestIsToldOnceAlsoInsideAnFpduOfThePeers) {
+  Buffer part = chunk(pattern(100), 1);
+  part.resize(50);
+  put(part);
+  uint8_t byte;
+  EXPECT_EQ(b.recv(&byte, 1, MSG_DONTWAIT).error, EAGAIN);
+  expect_part();
+  EXPECT_EQ(recv_error(), ECONNRESET);
+  EXPECT_EQ(b.recv(10).size(), 0u);
+}
+
 class ShutInsideAnFpdu : public CutFpdu {
  protected:
   void end() override { ::shutdown(b.fd, SHUT_WR); }
@@ -756,7 +770,11 @@ TEST_F(RawPeer, AResetBehindAPartIsToldByTheNextCallThatSends) {
 }
 
 // What came of it counts on TCP; here it is lost, and must not look like a whole stream.
-TEST_F(RawPeer, AnEndInsideAnFpduIsToldAlsoWhereAResetIsBehindIt) {
+class EndInsideAnFpdu : public RawPeer, public testing::WithParamInterface<int> {};
+
+TEST_P(EndInsideAnFpdu, IsToldAlsoWhereAResetIsBehindIt) {
+  // Of a way that was gone for a while.
+  EXPECT_EQ(b.s->judge_error(GetParam()), GetParam());
   Buffer part = chunk(pattern(100), 2);
   part.resize(50);
   put(request() + chunk(pattern(4), 1) + part);
@@ -767,6 +785,8 @@ TEST_F(RawPeer, AnEndInsideAnFpduIsToldAlsoWhereAResetIsBehindIt) {
   EXPECT_EQ(poll(&both, 1, 1000), 1);
   EXPECT_EQ(recv_error(), ECONNRESET);
 }
+
+INSTANTIATE_TEST_SUITE_P(RawPeer, EndInsideAnFpdu, testing::Values(0, EHOSTUNREACH));
 
 TEST_F(RawPeer, TheirTerminateIsAResetWithAReason) {
   put(request());
@@ -798,6 +818,35 @@ TEST_F(RawPeer, WhatIsNotMpaIsLeftUntouched) {
   EXPECT_EQ(recv_error(), EPROTO);
   uint8_t x[10];
   EXPECT_EQ(::recv(b.fd, x, sizeof x, 0), 5);
+}
+
+// A frame, chunks that the call has room for, and the beginning of another.
+TEST_F(RawPeer, ChunksThatComeWithTheFrameAreTakenAsFarAsTheyAreDelivered) {
+  put(request());
+  Buffer sent = chunk(pattern(10), 1);
+  for (const Buffer& next : {chunk(pattern(20), 2), chunk(pattern(300), 3)})
+    sent.insert(sent.end(), next.begin(), next.end());
+  put(Buffer(sent.begin(), sent.end() - 100));
+  EXPECT_EQ(b.recv(10), pattern(10));
+  EXPECT_TRUE(kernel_says_readable(b.fd));
+  EXPECT_EQ(b.recv(300), pattern(20));
+  uint8_t x[1000];
+  EXPECT_EQ(b.recv(x, sizeof x, MSG_DONTWAIT).error, EAGAIN);
+  EXPECT_FALSE(kernel_says_readable(b.fd));
+  put(Buffer(sent.end() - 100, sent.end()));
+  EXPECT_EQ(b.recv(300), pattern(300));
+}
+
+TEST_F(RawPeer, AFrameThatIsCutIsWaitedForByACallThatHasTakenItsBeginning) {
+  const Buffer r = request();
+  put(Buffer(r.begin(), r.begin() + 15));
+  std::thread rest([&] {
+    usleep(20'000);
+    put(Buffer(r.begin() + 15, r.end()));
+    put(chunk(pattern(600), 1));
+  });
+  EXPECT_EQ(b.recv(600), pattern(600));
+  rest.join();
 }
 
 TEST_F(RawPeer, IsAnsweredInItsOwnRevisionAndForm) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // How connections end: half-close, close, reset, and what the other side gets.
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <thread>
 
 #include "calls.h"
@@ -130,6 +132,50 @@ TEST_F(Ending, BothSidesShut) {
   EXPECT_EQ(shutdown(server_, SHUT_RDWR), 0);
   EXPECT_TRUE(poll_for(server_, 0) & POLLHUP);
   EXPECT_TRUE(poll_for(client_, 0) & POLLHUP);
+}
+
+// Not behind an end, and to whoever asks first.
+TEST_F(Ending, TheErrorBehindAPartOfASendIsToldOnce) {
+  using Tell = std::function<int(int)>;
+  const Tell by_option = [](int fd) { return get_option(fd, SOL_SOCKET, SO_ERROR); };
+  const Tell by_send = [](int fd) { return send(fd, "a", 1, MSG_NOSIGNAL) < 0 ? errno : 0; };
+  const std::string much = pattern(10'000'000);
+  for (const Tell& tell : {by_option, by_send}) {
+    Pair pair = connected_pair();
+    const int fd = pair.client.get();
+    expect_alive(fd, pair.server.get());
+    pair.server.close();
+    const ssize_t part = send(fd, much.data(), much.size(), MSG_NOSIGNAL);
+    ASSERT_GT(part, 0);
+    ASSERT_LT(part, static_cast<ssize_t>(much.size()));
+    EXPECT_EQ(poll_for(fd, 0), POLLERR | POLLHUP);
+    expect_end_of_stream(fd);
+    EXPECT_EQ(tell(fd), EPIPE);
+    EXPECT_EQ(poll_for(fd, 0), POLLHUP);
+    expect_end_of_stream(fd);
+    EXPECT_EQ(get_option(fd, SOL_SOCKET, SO_ERROR), 0);
+  }
+}
+
+TEST_F(Ending, PollersTellOfAResetThatIsToldBehindBytes) {
+  expect_alive(client_, server_);
+  expect_alive(client_, server_);
+  const Fd set(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{.events = 0, .data = {}};
+  ASSERT_EQ(epoll_ctl(set.get(), EPOLL_CTL_ADD, client_, &event), 0);
+  send_all(client_, "unread");
+  send_all(server_, "abc");
+  await_queued(server_, 6);
+  pair_.server.close();
+  char bytes[4];
+  EXPECT_EQ(recv(client_, bytes, sizeof bytes, MSG_WAITALL), 3);
+  EXPECT_EQ(poll_for(client_, 0), POLLERR | POLLHUP);
+  EXPECT_EQ(epoll_wait(set.get(), &event, 1, 3000), 1);
+  // On the wire the kernel alone knows the members.
+  const bool is_told = column() != Column::kDdp && column() != Column::kOtherUser;
+  EXPECT_EQ(event.events, uint32_t{EPOLLHUP} | (is_told ? EPOLLERR : 0u));
+  expect_recv_fails(client_, ECONNRESET);
+  EXPECT_EQ(poll_for(client_, 0), POLLHUP);
 }
 
 TEST_F(Ending, BadShutdowns) {

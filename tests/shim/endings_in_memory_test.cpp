@@ -325,6 +325,28 @@ TEST_F(EndingsInMemory, WhoHasShutBothDirectionsIsSentNothing) {
   }
 }
 
+// What came is no end, though all that the other was sent is read.
+TEST_F(EndingsInMemory, WhoHasShutBothDirectionsIsToldOfWhatCame) {
+  for (const bool is_asked : {true, false}) {
+    const Pair pair = connected_pair();
+    expect_alive(pair.client.get(), pair.server.get());
+    ASSERT_EQ(shutdown(pair.server.get(), SHUT_RDWR), 0);
+    expect_end_of_stream(pair.client.get());
+    EXPECT_EQ(send(pair.client.get(), "a", 1, MSG_NOSIGNAL), 1);
+    pollfd p{pair.server.get(), 0, 0};
+    EXPECT_EQ(poll(&p, 1, 3000), 1);
+    EXPECT_EQ(p.revents, POLLERR | POLLHUP);
+    char byte;
+    if (is_asked) {
+      EXPECT_EQ(get_option(pair.server.get(), SOL_SOCKET, SO_ERROR), ECONNRESET);
+    } else {
+      EXPECT_EQ(recv(pair.server.get(), &byte, 1, 0), -1);
+      EXPECT_EQ(errno, ECONNRESET);
+    }
+    expect_end_of_stream(pair.server.get());
+  }
+}
+
 // A child of a vfork, and one of a fork, hold a copy each that means nothing to the connection.
 TEST_F(EndingsInMemory, OfAChildAreNoEnds) {
   const Pair pair = connected_pair();

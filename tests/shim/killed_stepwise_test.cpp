@@ -61,7 +61,8 @@ class KilledStepwise : public TcpTest, public testing::WithParamInterface<Call> 
     const pid_t child = fork_child();
     if (child == 0) {
       if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(kNotAllowed);
-      queued_bytes(fd);  // the library has learned by then that this is another process
+      if (!is_first_)
+        queued_bytes(fd);  // the library has learned by then that this is another process
       kill(getpid(), SIGSTOP);
       GetParam().make(fd);
       _exit(0);
@@ -100,7 +101,11 @@ class KilledStepwise : public TcpTest, public testing::WithParamInterface<Call> 
     Pair pair = connected_pair();
     const int client = pair.client.get(), server = pair.server.get();
     for (const int fd : {client, server}) set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-    expect_alive(client, server);
+    if (is_first_) {
+      set_option(server, SOL_SOCKET, SO_RCVLOWAT, kLowWater);
+    } else {
+      expect_alive(client, server);
+    }
     memcpy(room, stream_.data(), kSize);
     if (!GetParam().is_send) send_all(client, stream_.substr(0, 2 * kSize));
     const Moment moment = kill_after(step, count, server);
@@ -117,6 +122,9 @@ class KilledStepwise : public TcpTest, public testing::WithParamInterface<Call> 
       expect_rest(got, moment);
     } else {
       EXPECT_TRUE(may_fail) << "step " << count << " of " << GetParam().name;
+    }
+    if (is_first_) {
+      EXPECT_EQ(get_option(server, SOL_SOCKET, SO_RCVLOWAT), kLowWater) << "step " << count;
     }
     return moment != Moment::kDone;
   }
@@ -157,9 +165,20 @@ class KilledStepwise : public TcpTest, public testing::WithParamInterface<Call> 
     kill_all();
   }
 
-  static constexpr int kNotAllowed = 77;
+  void kill_at_instructions() {
+    const char* kills = getenv("DDPSOCK_KILLS");
+    const bool is_all = kills != nullptr && atoi(kills) == 0;
+    if (is_all) start_deadline(3'600);
+    in_each_namespace([&] {
+      for (int i = 0; kill_one(PTRACE_SINGLESTEP, i) && !HasFailure(); i += is_all ? 1 : 97 + i / 8)
+        ASSERT_LT(i, 1'000'000);
+    });
+    if (!is_allowed_) GTEST_SKIP() << "no process may be traced";
+  }
+
+  static constexpr int kNotAllowed = 77, kLowWater = 2;
   const std::string stream_ = pattern(3 * kSize);
-  bool is_allowed_ = true, is_in_namespace_ = false;
+  bool is_allowed_ = true, is_in_namespace_ = false, is_first_ = false;
 };
 
 TEST_P(KilledStepwise, AtEachEndOfASystemCall) {
@@ -171,14 +190,14 @@ TEST_P(KilledStepwise, AtEachEndOfASystemCall) {
 
 // Some instructions; all of them with DDPSOCK_KILLS=0.
 TEST_P(KilledStepwise, AtAnInstruction) {
-  const char* kills = getenv("DDPSOCK_KILLS");
-  const bool is_all = kills != nullptr && atoi(kills) == 0;
-  if (is_all) start_deadline(3'600);
-  in_each_namespace([&] {
-    for (int i = 0; kill_one(PTRACE_SINGLESTEP, i) && !HasFailure(); i += is_all ? 1 : 97 + i / 8)
-      ASSERT_LT(i, 1'000'000);
-  });
-  if (!is_allowed_) GTEST_SKIP() << "no process may be traced";
+  kill_at_instructions();
+}
+
+// The call with which the connection begins. One that decides that it is plain only looks.
+TEST_P(KilledStepwise, AtAnInstructionOfTheFirst) {
+  if (column() != Column::kUndecided) GTEST_SKIP() << "decided before its first call";
+  is_first_ = true;
+  kill_at_instructions();
 }
 
 INSTANTIATE_TEST_SUITE_P(Calls, KilledStepwise, testing::ValuesIn(kCalls),

@@ -5,6 +5,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -241,6 +242,27 @@ TEST_F(Leaving, UrgentData) {
   EXPECT_EQ(send(pair.client.get(), "!", 1, MSG_OOB), 1) << strerror(errno);
   send_all(pair.client.get(), "def");
   server.join();
+}
+
+// A program that was told by edges only, and of the urgent byte by none yet.
+TEST_F(Leaving, WhatIsBehindUrgentDataComesWithAnEdge) {
+  Pair pair = connected_pair();
+  const int fd = pair.server.get();
+  make_nonblocking(fd);
+  const Fd set(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{.events = EPOLLIN | EPOLLET, .data = {}};
+  ASSERT_EQ(epoll_ctl(set.get(), EPOLL_CTL_ADD, fd, &event), 0);
+  ASSERT_EQ(send(pair.client.get(), "!", 1, MSG_OOB), 1) << strerror(errno);
+  const std::string bytes = pattern(64);
+  send_all(pair.client.get(), bytes);
+  std::string got;
+  while (got.size() < bytes.size()) {
+    ASSERT_EQ(epoll_wait(set.get(), &event, 1, 3000), 1) << "after " << got.size();
+    char b[7];
+    for (ssize_t n; (n = recv(fd, b, sizeof b, 0)) > 0;) got.append(b, static_cast<size_t>(n));
+    ASSERT_EQ(errno, EAGAIN);
+  }
+  EXPECT_TRUE(is_same(got, bytes));
 }
 
 bool comes_with_a_time_stamp(int from, int to) {
@@ -481,6 +503,19 @@ TEST_F(Leaving, AFilterThatForbidsSocketCalls) {
 
 TEST_F(Leaving, AFilterThatForbidsSocketCallsBySyscall) {
   serve_restricted(true);
+}
+
+// To the parent, though the child has asked for what there is.
+TEST_F(Leaving, AResetMetBeforeAFilterIsToldStill) {
+  Pair pair = connected_pair();
+  send_all(pair.server.get(), "unread");
+  await_queued(pair.client.get(), 6);
+  pair.client.close();
+  Child child([] { forbid_socket_calls(false); });
+  child.expect_success();
+  char byte;
+  EXPECT_EQ(recv(pair.server.get(), &byte, 1, 0), -1);
+  EXPECT_EQ(errno, ECONNRESET);
 }
 
 // Nor does the program know by which calls a connection ends. The process has both ends, and is
