@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -173,18 +174,33 @@ uint64_t find_recent_listener(uint64_t netns, const Address& server, FoundRegist
   return entry && entry->is_alone ? met->cookie : 0;
 }
 
-// By what it is called on this host; 0: nobody knows.
-uint32_t pid_namespace() {
-  static constinit std::atomic<uint64_t> known{0};  // below the generation of the process
+// What stays the same for as long as the process does, below its generation.
+using OfProcess = std::atomic<uint64_t>;
+
+template <typename Ask>
+uint32_t ask_once(OfProcess& known, Ask ask) {
   const uint64_t generation = base::process_init() ? base::process_generation() : 0;
   const uint64_t seen = known.load(std::memory_order_relaxed);
   if (generation != 0 && seen >> 32 == generation) return static_cast<uint32_t>(seen);
-  struct stat st;
-  const auto name = base::kernel::stat("/proc/self/ns/pid", st) == 0
-                        ? static_cast<uint32_t>(st.st_ino)
-                        : uint32_t{0};
-  known.store(generation << 32 | name, std::memory_order_relaxed);
-  return name;
+  const uint32_t answer = ask();
+  known.store(generation << 32 | answer, std::memory_order_relaxed);
+  return answer;
+}
+
+// Of a vfork child its parent's, for whom it lives.
+uint32_t process_id() {
+  static constinit OfProcess known{0};
+  return ask_once(known, [] { return static_cast<uint32_t>(getpid()); });
+}
+
+// By what it is called on this host; 0: nobody knows.
+uint32_t pid_namespace() {
+  static constinit OfProcess known{0};
+  return ask_once(known, [] {
+    struct stat st;
+    return base::kernel::stat("/proc/self/ns/pid", st) == 0 ? static_cast<uint32_t>(st.st_ino)
+                                                            : uint32_t{0};
+  });
 }
 
 // Carried where an unfinished entry has no address.
@@ -247,7 +263,7 @@ bool is_entry_gone(void* context, const Entry& entry) {
 constexpr auto kNeverGone = [](void*, const Entry&) { return false; };
 
 Publication publish(std::optional<uid_t> owner, Entry entry, const FoundRegistry& found = {}) {
-  entry.pid = static_cast<uint32_t>(getpid());
+  entry.pid = process_id();
   entry.made_at = boot_seconds();
   if (entry.kind == Kind::kConnection) put_pid_namespace(entry, pid_namespace());
   if (!owner || !is_valid(entry.key)) return Publication::kNoRegistry;
@@ -533,22 +549,44 @@ bool count_escaped(int fd, Escape how, int change) {
   return is_known;
 }
 
+namespace {
+
+struct Registered {
+  uid_t owner;
+  uint64_t cookie;
+};
+
+}  // namespace
+
 bool count_escaped_listeners_of(int fd, int change) {
   InetDiag diag;
   const auto local = local_address(fd);
   if (!local || !is_same_namespace(diag, key_of(fd))) return false;
   struct Accepted {
     const Address& local;
-    uint64_t netns;
-    int change;
-  } accepted{*local, diag.netns(), change};
-  const auto count = [](void* context, const KernelSocket& s) {
-    const auto& from = *static_cast<Accepted*>(context);
+    const uint64_t netns;
+    const int change;
+    // As a dump that breaks off must not be counted in part. Beyond that: at once.
+    std::array<Registered, 64> found = {};
+    size_t size = 0;
+    bool has_counted = false;
+
+    void count(const Registered& listener) {
+      auto registry = own_registry(listener.owner);
+      has_counted |=
+          registry && registry->count_escaped({netns, listener.cookie}, Escape::kGone, change);
+    }
+  } accepted{.local = *local, .netns = diag.netns(), .change = change};
+  const auto note = [](void* context, const KernelSocket& s) {
+    auto& from = *static_cast<Accepted*>(context);
     if (s.local.bytes != from.local.bytes && !s.local.is_wildcard()) return;
-    auto registry = own_registry(s.uid);
-    if (registry) registry->count_escaped({from.netns, s.cookie}, Escape::kGone, from.change);
+    const Registered listener{.owner = s.uid, .cookie = s.cookie};
+    if (from.size == from.found.size()) return from.count(listener);
+    from.found[from.size++] = listener;
   };
-  return diag.visit_listeners(*local, count, &accepted).has_value();
+  if (diag.visit_listeners(*local, note, &accepted))
+    for (size_t i = 0; i < accepted.size; ++i) accepted.count(accepted.found[i]);
+  return accepted.has_counted;
 }
 
 namespace {

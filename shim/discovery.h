@@ -74,8 +74,7 @@ bool is_silence_proof(int listener);
 bool count_escaped(int fd, Escape how, int change);
 
 // The listeners from which `fd` was accepted, or may have been: as if a copy had escaped for good,
-// or (-1) had not after all. False if they could not be asked for, and nothing was counted, or only
-// some.
+// or (-1) had not after all. False if none was counted.
 bool count_escaped_listeners_of(int fd, int change);
 
 enum class Client : uint8_t {

@@ -33,9 +33,9 @@ bool begin_handing_out(int fd) {
   const SocketUse use(fd);
   const bool is_out = is_handed_out(use, fd);
   if (is_out && !use->is_required.load(std::memory_order_relaxed)) {
-    note_handed_out(fd);
-    log_connection("SCM_RIGHTS", fd, "stream", "",
-                   "handed out: its listener's new clients are plain");
+    log_connection(
+        "SCM_RIGHTS", fd, "stream", "",
+        note_handed_out(fd) ? "handed out: its listener's new clients are plain" : "handed out");
   }
   return is_out;
 }
@@ -47,8 +47,10 @@ bool note_given_to_stranger(int fd) {
       use->is_required.load(std::memory_order_relaxed))
     return false;
   const bool is_noted = note_handed_out(fd);
-  log_connection("exec", fd, "stream", "",
-                 "given to a program without the library: its listener's new clients are plain");
+  log_connection(
+      "exec", fd, "stream", "",
+      is_noted ? "given to a program without the library: its listener's new clients are plain"
+               : "given to a program without the library");
   return is_noted;
 }
 

@@ -25,7 +25,8 @@ void note_answers(bool are_in_time);
 void reset_handed_out(int fd);
 
 // A program without the library is about to have the stream `fd`. New clients of its listener, if
-// it was accepted, will be plain, unless this program requires DDPMODE: true if so. errno is kept.
+// it was accepted, will be plain, unless this program requires DDPMODE or the listener is not
+// found: true if so. errno is kept.
 bool note_given_to_stranger(int fd);
 
 // As leave_ddp_mode_each, where one at least is handed out.

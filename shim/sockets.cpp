@@ -33,7 +33,7 @@ bool is_nonblocking(int fd) {
   return (real.fcntl(fd, F_GETFL) & O_NONBLOCK) != 0;
 }
 
-// connect() then returns at once and the first write carries the SYN: too late for any verdict.
+// connect() may then return at once, and the first write carries the SYN: too late for any verdict.
 bool has_fastopen_connect(int fd) {
   return int_option(fd, IPPROTO_TCP, TCP_FASTOPEN_CONNECT) != 0;
 }
@@ -103,9 +103,16 @@ int connect_in_ddp_mode(SocketUse& use, int fd, const sockaddr* to, socklen_t le
     return result;
   }
   if (is_closed) return result;
-  use->is_nonblocking.store(is_nonblocking(fd), std::memory_order_relaxed);
+  const auto ends = result == 0 ? ends_of(fd) : std::nullopt;
+  if (result == 0 && !ends && has_fastopen_connect(fd)) {
+    give_up_connecting(fd);
+    make_plain(*use, fd, "TCP_FASTOPEN_CONNECT carries data before a verdict");
+    return 0;
+  }
+  // One that must not wait is never established so soon.
+  use->is_nonblocking.store(result != 0 && is_nonblocking(fd), std::memory_order_relaxed);
   obey(*use, verdict);
-  if (result == 0) use->inquiry.ends = ends_of(fd);
+  use->inquiry.ends = ends;
   if (!open_stream(*use, fd, engine::Role::kInitiator, peer_of(verdict.mode), Phase::kConnecting)) {
     // The peer may have been told that this connection is DDP: it must not see plain bytes.
     make_plain(*use, fd, "the engine has no room");
@@ -120,8 +127,6 @@ int connect_in_ddp_mode(SocketUse& use, int fd, const sockaddr* to, socklen_t le
 // REQUIRES: not connected, not listening.
 int connect_by_policy(int fd, const sockaddr* to, socklen_t length, Wish wish) {
   if (wish == Wish::kOff) return connect_plain(fd, to, length, "the program asked for plain TCP");
-  if (has_fastopen_connect(fd))
-    return connect_plain(fd, to, length, "TCP_FASTOPEN_CONNECT carries data before a verdict");
   const Verdict verdict = before_connect(fd, to, length, wish);
   if (verdict.mode == Mode::kPlain && verdict.is_required) {
     set_hint(fd, Origin::kUnknown, verdict.reason);

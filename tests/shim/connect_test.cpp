@@ -3,6 +3,7 @@
 // first.
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -16,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "ddpsock/ddpsock.h"
 #include "sleeper.h"
 #include "tcp.h"
 
@@ -308,6 +310,30 @@ TEST_F(Connect, DisconnectBeforeItWasAccepted) {
   const Fd server = accept_one(listener_.fd.get());
   expect_alive(client.get(), server.get());
   expect_alive(first.get(), first_server.get());
+}
+
+// connect() says that it is done, and the first bytes carry the SYN: nothing can be agreed on
+// before.
+TEST_F(Connect, TheFirstBytesMayComeWithTheSyn) {
+  if (is_ddp_mode_required()) GTEST_SKIP() << "the server refuses a plain client";
+  const int on = 1;
+  Fd client = make_client_socket();
+  set_option(client.get(), IPPROTO_TCP, TCP_FASTOPEN_CONNECT, on);
+  set_option(client.get(), IPPROTO_TCP, TCP_FASTOPEN_NO_COOKIE, on);
+  expect_connect(client.get(), listener_.address, 0);
+  sockaddr_in peer;
+  socklen_t length = sizeof peer;
+  EXPECT_EQ(getpeername(client.get(), reinterpret_cast<sockaddr*>(&peer), &length), -1);
+  ddp_status status{};
+  length = sizeof status;
+  const bool is_asked = getsockopt(client.get(), SOL_DDP, DDP_STATUS, &status, &length) == 0;
+  EXPECT_FALSE(is_asked && status.mode == DDP_MODE_STREAM);
+  send_all(client.get(), "first");
+  Fd server = accept_one(listener_.fd.get());
+  EXPECT_EQ(recv_exactly(server.get(), 5), "first");
+  expect_alive(client.get(), server.get());
+  client.close();
+  expect_end_of_stream(server.get());
 }
 
 TEST_F(Connect, FromABoundSocket) {
