@@ -88,6 +88,15 @@ bool is_roomy(const Object& object) {
   return !way->is_full && way->sent - way->received <= kSurely;
 }
 
+bool is_reset_certain(const Object& object) {
+  const Direction *in = incoming(object), *out = outgoing(object);
+  if (in == nullptr) return true;
+  const auto is_open = [](const Direction& filled, const Direction& back) {
+    return filled.was_filled && filled.is_unwanted && back.is_ended;
+  };
+  return !is_open(*in, *out) && !is_open(*out, *in);
+}
+
 bool is_room_certain(const Object& object) {
   const Direction* way = outgoing(object);
   if (way != nullptr && way->is_broken_off) return false;

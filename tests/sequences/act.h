@@ -56,7 +56,10 @@ bool is_roomy(const Object& object);  // that there is room
 // Notes in the shared mapping what the call is about to take or to be told of; false if another
 // sleeps for the same.
 bool claim(const Object& object, bool is_taking);
-void claim_room(const Object& object);       // notes that more is sent there than may find room
+void claim_room(const Object& object);  // notes that more is sent there than may find room
+// Not where one has been filled and ends both directions with that unread: its kernel resets the
+// connection when it is sent more, which is a matter of the window that it had offered.
+bool is_reset_certain(const Object& object);
 bool is_being_filled(const Object& object);  // by who has noted that
 bool is_awaited(const Object& object);       // does another wait for what is sent there?
 

@@ -98,7 +98,7 @@ void send_bytes(const Op& op, Answer& answer) {
   // Who sleeps is woken by the first of two messages, and may or may not see the second.
   const bool is_two = op.argument[3] == 3 || op.argument[3] == 6;
   const int how = is_two && is_awaited(object) ? op.argument[3] - 1 : op.argument[3];
-  if (!is_roomy(object)) return answer.add("not certain");
+  if (!is_roomy(object) || !is_reset_certain(object)) return answer.add("not certain");
   const size_t most = how == kByFile ? kPiece : kMostBytes;
   const size_t size = std::min(static_cast<size_t>(op.argument[1]), most);
   int flags = takes_flags(how) ? op.argument[2] : 0;
@@ -106,9 +106,11 @@ void send_bytes(const Op& op, Answer& answer) {
   if (size > kPiece) claim_room(object);
   const Moved moved = send_by(how, fd, bytes_to_send(object, size), size, flags);
   count_sent(object, moved.bytes);
-  if ((flags & MSG_MORE) != 0 && moved.result > 0) send_what_ends_more(fd, object, answer);
-  // How much TCP takes of what is more than it can take is its own affair.
-  if (moved.result > 0 && moved.bytes < size && size > kPiece) {
+  // How much TCP takes of what is more than it can take is its own affair, and of what follows.
+  const bool is_part = moved.result > 0 && moved.bytes < size && size > kPiece;
+  if ((flags & MSG_MORE) != 0 && moved.result > 0 && !is_part)
+    send_what_ends_more(fd, object, answer);
+  if (is_part) {
     answer.add("a part");
     if (outgoing(object) != nullptr) outgoing(object)->is_full = true;
     return;
@@ -128,7 +130,8 @@ void fill(const Op& op, Answer& answer) {
   Direction* way = outgoing(object);
   if (way == nullptr) return answer.add("no stream");
   // When who reads no more refuses what finds no room is a matter of what room there is.
-  if (way->was_filled && way->is_unwanted) return answer.add("not certain");
+  if ((way->was_filled && way->is_unwanted) || !is_reset_certain(object))
+    return answer.add("not certain");
   const bool is_some_due = is_roomy(object);
   way->was_filled = true;
   uint64_t total = 0;
@@ -160,7 +163,10 @@ void drain(const Op& op, Answer& answer) {
   Direction* way = incoming(object);
   if (way == nullptr) return answer.add("no stream");
   // Linux offers who reads no more no window for what it has read: the rest comes some day.
-  if (way->is_unwanted && (way->was_filled || way->is_full)) return answer.add("not certain");
+  // Who sleeps until there is room goes on beside this.
+  const Object peer{object.what, object.connection, static_cast<int8_t>(1 - object.side)};
+  if ((way->is_unwanted && (way->was_filled || way->is_full)) || is_being_filled(peer))
+    return answer.add("not certain");
   const int64_t deadline = now_ms() + patience;
   bool is_right = true;
   for (;;) {

@@ -125,9 +125,10 @@ void make_pair(const Op& op, Answer& answer) {
 
 void shut(const Op& op, Answer& answer) {
   const int fd = fd_of(op.argument[0]), how = op.argument[1];
-  const long result = op.argument[2] != 0 ? syscall(SYS_shutdown, fd, how) : shutdown(fd, how);
-  answer.add_result(result);
   const Object object = object_of(fd);
+  const bool is_certain = is_reset_certain(object);
+  const long result = op.argument[2] != 0 ? syscall(SYS_shutdown, fd, how) : shutdown(fd, how);
+  is_certain ? answer.add_result(result) : answer.add("not certain");
   if (result != 0 || outgoing(object) == nullptr) return;
   if (how != SHUT_RD) outgoing(object)->is_ended = true;
   if (how != SHUT_WR) incoming(object)->is_unwanted = true;

@@ -34,6 +34,7 @@ void poll_some(const Op& op, Answer& answer) {
     const int32_t which = op.argument[i + 2];
     fds[i] = {which < 0 ? -1 : fd_of(which >> 16), static_cast<short>(which & 0xffff), 0};
     if (op.argument[1] < 0 && !claim(object_of(fds[i].fd), false)) return answer.add("not certain");
+    if (!is_reset_certain(object_of(fds[i].fd))) return answer.add("not certain");
     if (!is_room_certain(object_of(fds[i].fd))) fds[i].wanted &= static_cast<short>(~POLLOUT);
   }
   const int count = poll_by(how, fds, op.argument[1]);
@@ -88,8 +89,9 @@ void control(const Op& op, Answer& answer) {
 bool is_everything_certain(int set) {
   for (int i = 0; i < myself.watch_count; ++i) {
     const Watch& watch = myself.watches[static_cast<size_t>(i)];
-    if (watch.set == set && (watch.events & EPOLLOUT) != 0 && !is_room_certain(object_of(watch.fd)))
-      return false;
+    if (watch.set != set) continue;
+    if (!is_reset_certain(object_of(watch.fd))) return false;
+    if ((watch.events & EPOLLOUT) != 0 && !is_room_certain(object_of(watch.fd))) return false;
   }
   return true;
 }

@@ -8,18 +8,22 @@ KNOWN = pathlib.Path(__file__).parent / "known.txt"
 
 
 class Known:
-    """One line of known.txt: columns | a call before it | plain TCP's line | the column's line | why."""
+    """One line of known.txt: columns | calls, in this order, in the column's log, with .. between them | plain TCP's line | the column's line | why."""
 
     def __init__(self, line):
         columns, before, native, other, self.why = (part.strip() for part in line.split(" | "))
         self.columns = set(columns.split(","))
-        self.before, self.native, self.other = (re.compile(text) for text in (before, native, other))
+        self.before = [re.compile(text.strip()) for text in before.split(" .. ")]
+        self.native, self.other = re.compile(native), re.compile(other)
 
     def fits(self, column, native, other):
         if column not in self.columns:
             return False
         a, b = first_difference(native, other)
-        return self.native.search(a) and self.other.search(b) and any(self.before.search(line) for line in other)
+        if not self.native.search(a) or not self.other.search(b):
+            return False
+        left = iter(other)
+        return all(any(text.search(line) for line in left) for text in self.before)
 
 
 def read_known():
