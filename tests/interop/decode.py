@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Reads a capture with Wireshark's iWARP dissectors and accounts for every byte of every connection in it.
 
-Wireshark is the judge: it finds the frames, checks their CRCs and calls them malformed. What is computed here is only
-whether it saw everything: the frames of a connection must add up to the bytes that TCP carried.
+Wireshark is the judge where it can be: it finds the frames, checks their CRCs and calls them malformed, and the frames of
+a connection must add up to the bytes that TCP carried. Where something was sent again, or the capture has segments out of
+order or cut in an FPDU's first octets, Wireshark may lose the frames' boundaries. So every connection is put together and
+judged by ourselves, too (streams.py, fpdus.py): there our own judgement counts, and a line on standard error tells what
+Wireshark saw otherwise; anywhere else a difference is an error.
 
     import decode
     seen = decode.check("run.pcap", 7174)              # CRC on, no Terminate, every connection orderly and whole
@@ -25,7 +28,12 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import threading
+
+import fpdus
+import seen
+import streams
 
 TSHARK = ["tshark", "-n", "-o", "tcp.try_heuristic_first:TRUE",
           # Two processors write to one capture, so segments change places in it.
@@ -38,17 +46,6 @@ FIELDS = ["frame.number", "tcp.stream", "tcp.dstport", "tcp.flags", "tcp.seq", "
           "iwarp_mpa.ulpdulength", "iwarp_rdma.opcode", "iwarp_ddp.last_flag"]
 SEPARATOR = "|"
 
-FIN, SYN, RST = 0x01, 0x02, 0x04
-MPA_START_BYTES = 20  # RFC 5044 section 7.1.1, before the private data
-FPDU_LENGTH_BYTES, FPDU_CRC_BYTES = 2, 4
-TAGGED_HEADER_BYTES, UNTAGGED_HEADER_BYTES = 14, 18  # DDP and RDMAP control included, RFC 5041 section 4
-# By opcode (RFC 5040 section 4.3, RFC 7306 section 4).
-OPERATIONS = ["Write", "Read Request", "Read Response", "Send", "Send with Invalidate", "Send with SE",
-              "Send with SE and Invalidate", "Terminate", "Immediate Data", "Immediate Data with SE", "Atomic Request",
-              "Atomic Response"]
-TAGGED = {"Write", "Read Response"}
-SENDS = {"Send", "Send with Invalidate", "Send with SE", "Send with SE and Invalidate"}
-
 # Wireshark 4.0 knows RFC 5044; RFC 6581 made revision 2 and gave the reserved bits a meaning.
 EXPECTED_NOTES = ("Rev field is NOT set to one", "Res field is NOT set to zero")
 FRAME_LINE = re.compile(r"^Frame (\d+): ")
@@ -59,66 +56,6 @@ EXPERT_ROW = re.compile(r"^\s+(\d+)\s+(?:(Malformed)\s+\S+|\S+\s+IWARP_\w+)\s{2}
 
 class DecodeError(RuntimeError):
     """The capture could not be read, or is not what it has to be; the message says all that is wrong."""
-
-
-@dataclasses.dataclass
-class Direction:
-    stream_bytes: int = 0  # what TCP carried, by sequence numbers
-    frame_bytes: int = 0  # what Wireshark decoded as MPA
-    segments: collections.Counter = dataclasses.field(default_factory=collections.Counter)  # FPDUs by operation
-    messages: collections.Counter = dataclasses.field(default_factory=collections.Counter)  # those with the L bit
-    bytes_of: collections.Counter = dataclasses.field(default_factory=collections.Counter)  # ULP payload by operation
-    largest_ulpdu: int = 0
-    # Segments of TCP that do not begin with a frame. What is sent again counts, too.
-    unaligned: int = 0
-    revision: int | None = None  # of the start-up frame
-    has_crc_flag: bool = False
-    has_start: bool = False
-    has_end: bool = False
-
-    @property
-    def fpdus(self):
-        return sum(self.segments.values())
-
-    @property
-    def payload_bytes(self):
-        return sum(self.bytes_of[o] for o in SENDS)
-
-    @property
-    def is_accounted(self):
-        return self.has_start and self.has_end and self.stream_bytes == self.frame_bytes
-
-
-@dataclasses.dataclass
-class Connection:
-    port: int  # the server's
-    to_server: Direction = dataclasses.field(default_factory=Direction)
-    to_client: Direction = dataclasses.field(default_factory=Direction)
-    has_request: bool = False
-    has_reply: bool = False
-    is_rejected: bool = False
-    is_reset: bool = False
-    crc_good: int = 0
-    crc_bad: int = 0
-    crc_unchecked: int = 0
-
-    @property
-    def fpdus(self):
-        return self.to_server.fpdus + self.to_client.fpdus
-
-    @property
-    def terminates(self):
-        return self.to_server.messages["Terminate"] + self.to_client.messages["Terminate"]
-
-    @property
-    def is_ddp(self):
-        return self.has_request and self.has_reply and not self.is_rejected
-
-    @property
-    def is_accounted(self):
-        if self.is_reset:  # a reset discards what was under way, so only the frames seen can be judged
-            return all(d.has_start for d in (self.to_server, self.to_client))
-        return self.to_server.is_accounted and self.to_client.is_accounted
 
 
 @dataclasses.dataclass
@@ -185,9 +122,9 @@ def complaints(decoded, *, crc=True, connections=None, terminates=0, is_cut=Fals
         elif not is_cut and not c.is_accounted:
             yield f"connection {number}: Wireshark did not decode every byte of it: {c}"
     yield from _crc_complaints(d, crc)
-    seen = sum(c.terminates for c in d.connections)
-    if terminates is not None and seen != terminates:
-        yield f"{seen} Terminate messages, expected {terminates}"
+    ended = sum(c.terminates for c in d.connections)
+    if terminates is not None and ended != terminates:
+        yield f"{ended} Terminate messages, expected {terminates}"
     for what, count in d.malformed.items():
         yield f"{count} x {what}"
 
@@ -220,17 +157,61 @@ def decode(path, ports):
           _tshark(path, "-V", "-O", "iwarp_mpa", "-z", "expert") as verdicts):
         rows = [dict(zip(FIELDS, line.rstrip("\n").split(SEPARATOR))) for line in lines]
         servers = {row["tcp.stream"]: int(row["tcp.dstport"]) for row in rows if row["tcp.dstport"] in ports}
-        connections, of_frame = {stream: Connection(port) for stream, port in servers.items()}, {}
+        connections, first_frames, of_frame = {stream: seen.Connection(port) for stream, port in servers.items()}, {}, {}
         for row in rows:
             if connection := connections.get(row["tcp.stream"]):
-                of_frame[int(row["frame.number"])] = connection
+                frame = int(row["frame.number"])
+                of_frame[frame] = connection
+                first_frames.setdefault(row["tcp.stream"], frame)
                 _read_row(row, row["tcp.dstport"] in ports, connection)
         result = Decoded(connections=[])
         _read_verdicts(verdicts, of_frame, result)
     if not rows:
         raise DecodeError(f"{path}: the capture holds no packet")
     result.connections = list(connections.values())
+    _judge_ourselves(path, first_frames, result)
     return result
+
+
+def _judge_ourselves(path, first_frames, result):
+    """Checks what Wireshark made of each connection, and replaces it where it cannot know.
+
+    `first_frames` has Wireshark's number of each connection and that of its first packet, in the order of the result's.
+    """
+    try:
+        of_frame = {c.frame: c for c in streams.read(path)}
+        own = [fpdus.judge(of_frame[frame], c.port) for frame, c in zip(first_frames.values(), result.connections, strict=True)]
+    except (streams.StreamsError, fpdus.FpdusError) as error:
+        raise DecodeError(str(error)) from None
+    told = [_differences(c, judged.connection) for c, judged in zip(result.connections, own)]
+    lost = [stream for stream, judged, differences in zip(first_frames, own, told)
+            if judged.why_wireshark_fails and differences]
+    if lost:
+        # What it makes of frames whose boundaries it has lost is no fault of theirs.
+        result.notes.clear()
+        result.malformed.clear()
+        with _tshark(path, "-q", "-z", f"expert,not tcp.stream in {{{','.join(lost)}}}") as lines:
+            _read_verdicts(lines, {}, result)
+    for number, (judged, differences) in enumerate(zip(own, told)):
+        if judged.why_wireshark_fails:
+            result.connections[number] = judged.connection
+            result.malformed.update(judged.malformed)
+            if differences:
+                print(f"{path}: connection {number}: {judged.why_wireshark_fails}, and Wireshark lost the frames; "
+                      f"our own reassembly counts: {differences}", file=sys.stderr)
+        elif differences:
+            result.malformed[f"connection {number} is not what our own reassembly sees: {differences}"] += 1
+
+
+def _differences(wireshark, own):
+    """What the two saw otherwise, empty if nothing."""
+    def counted(c):
+        return {"FPDUs": c.fpdus, "CRCs good": c.crc_good, "bad": c.crc_bad, "not used": c.crc_unchecked,
+                **{f"{name} {what}": getattr(way, what) for name, way in (("to server", c.to_server), ("to client", c.to_client))
+                   for what in ("frame_bytes", "stream_bytes", "segments", "messages", "bytes_of", "largest_ulpdu", "revision")}}
+    ours = counted(own)
+    return ", ".join(f"{what}: Wireshark {value}, ours {ours[what]}" for what, value in counted(wireshark).items()
+                     if value != ours[what])
 
 
 @contextlib.contextmanager
@@ -268,15 +249,15 @@ def _read_row(row, is_to_server, connection):
 
 def _read_tcp(row, connection, direction):
     flags, sequence, length = int(row["tcp.flags"], 0), int(row["tcp.seq"]), int(row["tcp.len"])
-    if flags & SYN:
+    if flags & streams.SYN:
         direction.has_start = True
         return
     direction.unaligned += length > 0 and sequence != direction.frame_bytes + 1
     # The first byte has relative sequence number 1; a bare acknowledgement after FIN stands one beyond the last.
-    if length or flags & FIN:
+    if length or flags & streams.FIN:
         direction.stream_bytes = max(direction.stream_bytes, sequence + length - 1)
-    direction.has_end |= bool(flags & FIN)
-    connection.is_reset |= bool(flags & RST)
+    direction.has_end |= bool(flags & streams.FIN)
+    connection.is_reset |= bool(flags & streams.RST)
 
 
 def _read_frames(row, connection, direction):
@@ -286,19 +267,15 @@ def _read_frames(row, connection, direction):
     if row["iwarp_mpa.rev"]:
         direction.revision = _numbers(row["iwarp_mpa.rev"])[0]
         direction.has_crc_flag = row["iwarp_mpa.crc_flag"].split(",")[0] in ("1", "True")
-    direction.frame_bytes += sum(MPA_START_BYTES + n for n in _numbers(row["iwarp_mpa.pdlength"]))
+    direction.frame_bytes += sum(seen.MPA_START_BYTES + n for n in _numbers(row["iwarp_mpa.pdlength"]))
     lengths, opcodes = _numbers(row["iwarp_mpa.ulpdulength"]), _numbers(row["iwarp_rdma.opcode"])
     lasts = [last in ("1", "True") for last in row["iwarp_ddp.last_flag"].split(",")]
     for length in lengths:
-        framed = FPDU_LENGTH_BYTES + length
-        direction.frame_bytes += framed + -framed % 4 + FPDU_CRC_BYTES
+        framed = seen.FPDU_LENGTH_BYTES + length
+        direction.frame_bytes += framed + -framed % 4 + seen.FPDU_CRC_BYTES
         direction.largest_ulpdu = max(direction.largest_ulpdu, length)
     for length, opcode, is_last in zip(lengths, opcodes, lasts):
-        operation = OPERATIONS[opcode] if opcode < len(OPERATIONS) else f"opcode {opcode}"
-        direction.segments[operation] += 1
-        direction.messages[operation] += is_last
-        direction.bytes_of[operation] += length - (TAGGED_HEADER_BYTES if operation in TAGGED else
-                                                   UNTAGGED_HEADER_BYTES)
+        direction.add_fpdu(length, opcode, is_last)
 
 
 def _read_verdicts(lines, of_frame, result):

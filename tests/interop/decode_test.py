@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Verdicts rest on decode.py: these captures are broken on purpose, and each must be noticed."""
 
+import contextlib
+import io
 import os
 import pathlib
 import sys
@@ -10,8 +12,9 @@ import unittest
 from unittest import mock
 
 import decode
+import fpdus
 from frames import (FLAG_CRC, FLAG_ENHANCED, FLAG_REJECT, MPA_KEYS, READ_RESPONSE, REPLY, REPLY_KEY, REQUEST, REQUEST_KEY,
-                    TERMINATE, WRITE, framed, mpa_start, read_request, send_fpdu, tagged_fpdu, untagged_fpdu)
+                    TERMINATE, WRITE, crc32c, framed, mpa_start, read_request, send_fpdu, tagged_fpdu, untagged_fpdu)
 from sample_capture import CLIENT, SERVER, Connection
 
 REJECTION = mpa_start(REPLY_KEY, flags=FLAG_CRC | FLAG_REJECT | FLAG_ENHANCED)
@@ -206,6 +209,142 @@ class ComplaintsTest(CaptureTest):
         self.refuses("did not decode every byte", cut)
         self.accepts(cut, is_cut=True)
         self.accepts(self.decoded(with_one_send().reset(CLIENT)))
+
+
+SENDS = b"".join(send_fpdu(bytes([n]) * 1418, n + 1) for n in range(30))
+FRAME = len(SENDS) // 30
+
+
+def packets_of(connection, octets, cut):
+    """Adds what the client says, in packets of `cut`, and takes them out again."""
+    before = len(connection.packets)
+    connection.say(CLIENT, octets, cut)
+    taken = connection.packets[before:]
+    del connection.packets[before:]
+    return taken
+
+
+def with_one_octet_wrong(packet):
+    return packet[:-9] + bytes([packet[-9] ^ 1]) + packet[-8:]
+
+
+def with_another_client_port(packet):
+    """IPv4's header has 20 octets."""
+    return packet[:20] + packet[20:24].replace(CLIENT[1].to_bytes(2), (CLIENT[1] + 1).to_bytes(2)) + packet[24:]
+
+
+def of_two_processors(spoil=None):
+    """As two processors write their segments: those of one between those of the other. `spoil` is one that is not as sent."""
+    connection = started()
+    packets = packets_of(connection, SENDS, 1448)
+    if spoil is not None:
+        packets[spoil] = with_one_octet_wrong(packets[spoil])
+    early, late = packets[5:12], packets[12:19]
+    mixed = [packet for pair in zip(late, early) for packet in pair]
+    connection.packets += packets[:5] + mixed + packets[19:]
+    return connection
+
+
+def sent_again(spoil=False):
+    """Lost, and sent again in other pieces: one ends in the first octets of an FPDU, the last is new in part."""
+    connection = started()
+    connection.say(CLIENT, SENDS[:10_000], 1448)
+    connection.say(CLIENT, SENDS[10_000:20_000], 1448, lose=True)
+    connection.say(CLIENT, SENDS[20_000:30_000], 1448)
+    again = bytearray(SENDS)
+    again[9_500] ^= spoil
+    pieces = (9_000, 9 * FRAME + 700, 13 * FRAME + 4, 30_700)
+    for begin, end in zip(pieces, pieces[1:]):
+        connection.say_again(CLIENT, bytes(again[begin:end]), 30_000 - begin)
+    connection.next[CLIENT] += 700
+    connection.say(CLIENT, SENDS[30_700:], 1448)
+    return connection
+
+
+def cut_in_a_length_field():
+    connection = started()
+    for begin, end in ((0, 2000), (2000, 2 * FRAME + 4), (2 * FRAME + 4, len(SENDS))):
+        connection.say(CLIENT, SENDS[begin:end], 1448)
+    return connection
+
+
+class LostBoundariesTest(CaptureTest):
+    """Captures in which Wireshark 4.0 loses the frames' boundaries, or might."""
+
+    def decoded(self, connection):
+        connection.write(self.path)
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            decoded = decode.decode(self.path, SERVER[1])
+        self.said = said.getvalue()
+        return decoded
+
+    def is_right(self, connection):
+        decoded = self.decoded(connection.finish())
+        self.assertEqual(list(decode.complaints(decoded)), [])
+        self.assertEqual((decoded.fpdus, decoded.crc_good, decoded.payload_bytes), (30, 30, 30 * 1418))
+
+    def refuses(self, why, connection, **expected):
+        self.assertRegex("\n".join(decode.complaints(self.decoded(connection.finish()), **expected)), why)
+
+    def test_out_of_order(self):
+        self.is_right(of_two_processors())
+
+    def test_sent_again_in_other_pieces(self):
+        self.is_right(sent_again())
+        self.assertIn("connection 0: segments were sent again or out of order, and Wireshark lost the frames", self.said)
+
+    def test_cut_in_the_first_octets_of_a_frame(self):
+        self.is_right(cut_in_a_length_field())
+        self.assertIn("connection 0: a segment ends with the first octets of an FPDU, and Wireshark lost", self.said)
+
+    def test_says_nothing_where_wireshark_sees_the_same(self):
+        connection = with_one_send()
+        connection.say_again()
+        self.decoded(connection.finish())
+        self.assertEqual(self.said, "")
+
+    def test_an_octet_that_is_wrong(self):
+        for spoiled in (11, 25):
+            self.refuses("1 CRCs are bad\n29 of 30 CRCs good", of_two_processors(spoiled))
+
+    def test_an_octet_that_is_another_when_sent_again(self):
+        self.refuses("1 x segment sent again with other octets", sent_again(spoil=True))
+
+    def test_a_segment_that_is_missing(self):
+        connection = of_two_processors()
+        del connection.packets[-4]
+        self.refuses("did not decode every byte", connection)
+
+    def test_a_frame_that_is_malformed(self):
+        wrong = ((bytes.fromhex("4143000000000000"), "Send that ends inside its header"),
+                 (bytes.fromhex("c143") + bytes(16), "Send with the wrong kind of header"),
+                 (bytes.fromhex("4141") + bytes(16 + 27), "Read Request of 27 octets"),
+                 (bytes.fromhex("414d") + bytes(16), "opcode 13"), (b"A", "ULPDU without a header"))
+        connection = of_two_processors()
+        for ulpdu, _ in wrong:
+            connection.say(CLIENT, framed(ulpdu))
+        decoded = self.decoded(connection.finish())
+        self.assertEqual(decoded.malformed, {why: 1 for _, why in wrong})
+
+    def test_what_wireshark_says_of_other_connections_stays(self):
+        connection = of_two_processors().finish()
+        bad = started()
+        bad.say(CLIENT, framed(bytes.fromhex("414300000000")))
+        connection.packets += [with_another_client_port(packet) for packet in bad.finish().packets]
+        connection.write(self.path)
+        with contextlib.redirect_stderr(io.StringIO()):
+            decoded = decode.decode(self.path, SERVER[1])
+        self.assertEqual([c.fpdus for c in decoded.connections][0], 30)
+        self.assertRegex("\n".join(decode.complaints(decoded)), "Malformed Packet")
+
+    def test_a_difference_where_nothing_was_sent_again(self):
+        connection = with_one_send()
+        with mock.patch.object(fpdus, "crc32c", return_value=0):
+            self.refuses("connection 0 is not what our own reassembly sees: CRCs good: Wireshark 1, ours 0", connection)
+
+    def test_the_crc_itself(self):
+        for octets in (b"", b"123456789", SENDS[:77]):
+            self.assertEqual(fpdus.crc32c(octets), crc32c(octets))
 
 
 class FileTest(CaptureTest):

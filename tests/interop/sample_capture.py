@@ -32,9 +32,16 @@ class Connection:
         self._packet(side, self._peer(side), RST | ACK)
         return self
 
-    def say_again(self):
-        """The last packet once more, as TCP does when an acknowledgement is lost."""
-        self.packets.append(self.packets[-1])
+    def say_again(self, side=None, octets=b"", back=0):
+        """The last packet once more, as TCP does when an acknowledgement is lost; or `octets` where the side stood `back`
+        octets ago, as it does when it cuts what was lost otherwise."""
+        if side is None:
+            self.packets.append(self.packets[-1])
+            return
+        stood = self.next[side]
+        self.next[side] -= back
+        self._packet(side, self._peer(side), PSH_ACK, octets)
+        self.next[side] = stood
 
     def write(self, path):
         with open(path, "wb") as f:
