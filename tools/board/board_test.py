@@ -284,6 +284,22 @@ class Boards(unittest.TestCase):
             self.assertNotIn("The cause", mended)
             self.assertIn("| The suite | 1.0 | 1 | not run |", self.page(self.board(folder, {}), {}).replace("| 0 |", "| 1 |"))
 
+    def test_suite_that_was_never_run_whole_is_drawn_of_what_has_more(self):
+        passed, failed = {"piece: a": ("pass", "")}, {"piece: a": ("fail", "")}
+        with tempfile.TemporaryDirectory() as folder:
+            part = self.page(self.board(folder, {"native": passed, "user": passed, "shm": failed}), {})
+            self.assertIn("  - `piece: a`: natively pass, fail in `shm`\n", part)
+            self.assertEqual(self.page(self.board(folder, {}), {}, part), part)
+            less = self.page(self.board(folder, {"native": passed, "shm": failed}), {}, part)
+            self.assertEqual(less, part)
+            less = self.board(folder, {"native": passed, "shm": passed})
+            less.found["s"]["shm"].library = "beef"
+            mended = part.replace("fail in `shm`\n", "fail in `shm`; as natively in `beef`\n")
+            self.assertEqual(self.page(less, {}, part), mended)
+            self.assertEqual(self.page(less, {}, mended), mended)
+            as_much = self.page(self.board(folder, {"native": passed, "user": passed, "shm": passed}), {}, part)
+            self.assertNotIn("piece: a", as_much)
+
     def test_no_difference_is_right(self):
         is_wrong, said, page = self.judge({"native": {"a": ("pass", "")}, "shm": {"a": ("pass", "")}}, {})
         self.assertFalse(is_wrong)

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Draws doc/board.md from what was found. Of a suite that was not run whole here, what the page said stays."""
 
+import re
+
 import events
 
 NOT_RUN = "not run"
+DIFFERENCE = re.compile(r"  - `(.*)`: natively [a-z ]+, [a-z ]+ in ((?:`[^`]+`(?:, )?)+)$")
 HEAD = """# The transparency board
 
 Test suites and programs from elsewhere, run without the library and with it. Made by `./dev board` from what it found; nothing
@@ -43,10 +46,15 @@ def read_page(page):
     return lines
 
 
-def is_whole(row):
-    """Each column has a figure, or a reason to have none."""
-    cells = [cell.strip() for cell in row.split("|")[4:-2]]
-    return NOT_RUN not in row and all(cell == "·" or cell[0].isdigit() for cell in cells)
+def lacking(row, pieces):
+    """How many of the row's pieces were not run, in all columns together."""
+    count = 0
+    for cell in (cell.strip() for cell in row.split("|")[4:-2]):
+        if said := re.search(rf"(\d+) pieces {NOT_RUN}", cell):
+            count += int(said[1])
+        elif cell != "·" and not cell[0].isdigit():
+            count += pieces
+    return count
 
 
 class Board:
@@ -71,10 +79,27 @@ class Board:
     def old_lines(self, section, suite):
         """What stays as it was, or None where the suite is drawn."""
         row = "".join(self.old.get(("", suite.title), []))
-        is_more = not is_whole(row) and any(results.pieces for results in self.found[suite.name].values())
-        if not row or is_more or not self.missing(suite):
+        if not row or not self.missing(suite):
             return None
-        return self.old.get((section, suite.title), [])
+        # Of a row that was not whole either, what has more of it stands.
+        is_run = any(results.pieces for results in self.found[suite.name].values())
+        if is_run and lacking(row, len(suite.pieces)) >= lacking(self.row(suite), len(suite.pieces)):
+            return None
+        return [self.with_what_came_since(suite, line) for line in self.old.get((section, suite.title), [])]
+
+    def with_what_came_since(self, suite, line):
+        """A difference that stays on the page, and that a later run of its piece did not show."""
+        if not (said := DIFFERENCE.match(line)):
+            return line
+        test, columns = said[1], re.findall(r"`([^`]+)`", said[2])
+        here = self.found[suite.name]
+        differ = {(each.column, escape(each.test)) for each in self.differences if each.suite == suite.name}
+        for column in columns:
+            pieces = self.pieces(suite, column) & self.pieces(suite, "native")
+            is_run = any(test.startswith(f"{piece}: ") for piece in pieces) or test in map(escape, here[column].tests(pieces))
+            if not is_run or (column, test) in differ:
+                return line
+        return f"{line}; as natively in " + ", ".join(f"`{revision}`" for revision in sorted({here[column].library for column in columns}))
 
     def cell(self, suite, column):
         if suite.dash(column):
@@ -97,11 +122,14 @@ class Board:
             if (old := self.old_lines("", suite)) is not None:
                 yield from old
                 continue
-            native = self.found[suite.name]["native"]
-            cells = [self.cell(suite, column) for column in self.columns.values()]
-            revisions = sorted({r.library for r in self.found[suite.name].values() if r.library})
-            cells.append(", ".join(f"`{revision}`" for revision in revisions) or "-")
-            yield f"| {suite.title} | {native.version or '-'} | {len(native.tests())} | " + " | ".join(cells) + " |"
+            yield self.row(suite)
+
+    def row(self, suite):
+        native = self.found[suite.name]["native"]
+        cells = [self.cell(suite, column) for column in self.columns.values()]
+        revisions = sorted({r.library for r in self.found[suite.name].values() if r.library})
+        cells.append(", ".join(f"`{revision}`" for revision in revisions) or "-")
+        return f"| {suite.title} | {native.version or '-'} | {len(native.tests())} | " + " | ".join(cells) + " |"
 
     def causes(self):
         """One entry for each reason of each suite."""
