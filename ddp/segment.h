@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // DDP segment headers, RFC 5041 section 4. A view proves that the bytes are there; the value it
 // yields holds host-order fields. Encoders write exactly the header and nothing of the payload.
-// Everything is inline: these functions are the hot path of the byte-stream engines.
+// Everything is inline: a header is a few loads and stores.
 #ifndef DDPSOCK_DDP_SEGMENT_H_
 #define DDPSOCK_DDP_SEGMENT_H_
 
