@@ -268,28 +268,20 @@ static int change_early(int set, int operation, int fd, epoll_event* event) {
 
 int own_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
   if (!is_any_ours()) return change_early(set, operation, fd, event);
-  const bool is_deferred = is_any_set_watched() && is_ours(fd) &&
-                           (operation == EPOLL_CTL_DEL || is_sound(event, sizeof *event)) &&
-                           WatchedSet::defer(set, operation, fd, event);
-  std::optional<MemberChange> change;
-  if (is_any_watched() || (is_any_set_watched() && !is_deferred)) change.emplace(set);
-  const WatchedSet::CtlCall call(is_deferred ? nullptr : WatchedSet::find(set), operation, fd);
+  WatchedSet::Change change(set, operation, fd, is_sound(event, sizeof *event) ? event : nullptr);
+  const bool is_deferred = change.defer();
+  std::optional<MemberChange> member;
+  if (is_any_watched() || (is_any_set_watched() && !is_deferred)) member.emplace(set);
   const int result = is_deferred ? 0 : real.epoll_ctl(set, operation, fd, event);
   if (result != 0) return result;
   if (is_any_watched() && operation != EPOLL_CTL_DEL) note_member(set, fd, event->data);
   if (is_deferred) return result;
+  change.note();
   if (!is_ours(fd)) {
     WatchedSet::share(fd);  // if it is a set: who holds it relies on the kernel
-    if (is_any_set_watched()) WatchedSet::note_other(set, operation, fd, event);
     return result;
   }
   engine::user_stream_engine().note_edges();  // also of sets that this process has inherited
-  if (operation != EPOLL_CTL_DEL) {
-    call.may_be_deleted() ? WatchedSet::leave_to_kernel(set, fd, *event)
-                          : WatchedSet::watch(set, fd, *event);
-  } else if (is_any_set_watched()) {
-    WatchedSet::unwatch(set, fd);
-  }
   if (operation != EPOLL_CTL_DEL && needs_watch(fd, may_withdraw(event->events))) {
     set_watch(set, fd, *event);
   } else if (is_any_watched()) {

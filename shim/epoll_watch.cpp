@@ -146,7 +146,7 @@ void forget_watches_in(int set) {
 }
 
 // In a child that a signal handler forked inside the call it is not counted any more.
-MemberChange::~MemberChange() {
+void MemberChange::end() {
   uint64_t now = changes_.load();
   while (now >> 32 == before_ >> 32 && !changes_.compare_exchange_weak(now, now - 1)) {
   }

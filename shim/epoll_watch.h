@@ -12,6 +12,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/unfinished.h"
+
 namespace ddpsock::shim {
 
 inline constexpr unsigned kMaxWatches = 256;
@@ -35,10 +37,15 @@ struct Watched {
 
 // An epoll_ctl is at work on `set`: what becomes a member may have any data, and be reported to
 // another thread before that is known.
-class MemberChange {
+class MemberChange : private base::Unfinished {
  public:
-  explicit MemberChange(int set) : changes_(of(set)), before_(changes_.fetch_add(1)) {}
-  ~MemberChange();
+  explicit MemberChange(int set)
+      : Unfinished([](base::Unfinished& change) { static_cast<MemberChange&>(change).end(); }),
+        changes_(of(set)),
+        before_(changes_.fetch_add(1)) {
+    begin();
+  }
+  ~MemberChange() { end(); }
   MemberChange(const MemberChange&) = delete;
   MemberChange& operator=(const MemberChange&) = delete;
   // Of this set, or of one with a number that shares its place.
@@ -52,6 +59,7 @@ class MemberChange {
   static constexpr unsigned kPlaces = 64;
   static Changes& of(int set) { return places[static_cast<unsigned>(set) % kPlaces]; }
   static std::array<Changes, kPlaces> places;
+  void end();
 
   Changes& changes_;
   const uint64_t before_;

@@ -26,11 +26,13 @@ void MemoryLook::look(unsigned most) {
 }
 
 void MemoryLook::add(WatchedSet::Watch& w, unsigned place) {
+  const uint32_t version = w.version.load();
   const int fd = w.fd.load(std::memory_order_acquire) - 1;
   if (fd < 0 || socket_at(fd) == nullptr) return;
   Item& item = *std::construct_at(&items_[count_], fd);
   if (item.use && item.use.phase() == Phase::kStream) {
     item.watch = &w;
+    item.version = version;
     item.stream = item.use->stream.load(std::memory_order_acquire);
     item.place = place;
     if (const engine::Glance glance = item.stream->glance(); glance.may_be_in_memory) {
@@ -40,7 +42,7 @@ void MemoryLook::add(WatchedSet::Watch& w, unsigned place) {
   }
   const bool is_left = item.stream != nullptr;
   std::destroy_at(&item);
-  if (is_left) set_.hand_over(w, fd);
+  if (is_left) set_.hand_over_seen(w, fd, version);
 }
 
 void MemoryLook::know(std::span<const epoll_event> events) {
@@ -54,9 +56,7 @@ void MemoryLook::know(std::span<const epoll_event> events) {
 
 // Its place may have been given to another member meanwhile.
 bool MemoryLook::is_wanted(const Item& item) {
-  const WatchedSet::Watch& w = *item.watch;
-  return w.fd.load(std::memory_order_acquire) == item.fd + 1 &&
-         w.is_wanted.load(std::memory_order_relaxed);
+  return is_current(item) && item.watch->is_wanted.load(std::memory_order_relaxed);
 }
 
 // What a program is to be told, of what it asked for. Edges of writability are the kernel's.
@@ -65,8 +65,8 @@ uint32_t MemoryLook::news_of(const Item& item, const engine::Glance& glance) {
   const uint32_t wanted = is_wanted(item) ? w.events.load(std::memory_order_relaxed) : 0;
   const bool is_edge = (wanted & EPOLLET) != 0;
   uint32_t news = 0;
-  if (glance.has_bytes &&
-      !(is_edge && w.reported.load(std::memory_order_relaxed) == glance.position))
+  if (glance.has_bytes && !(is_edge && w.reported.load(std::memory_order_relaxed) ==
+                                           WatchedSet::Watch::mark(item.version, glance.position)))
     news = wanted & kReadable;
   if ((wanted & kWritable) != 0 && !is_edge && glance.is_in_memory &&
       item.stream->has_memory_room())
@@ -131,20 +131,26 @@ bool MemoryLook::spin() {
   return mine.until(has_news, Duration{kSettling.ns * lazy});
 }
 
-// The events of a stream that are now being reported. Of two threads one gets an edge.
-uint32_t MemoryLook::take(Item& item) {
+// The events of a stream that are now being reported, and whose they are. Of two threads one gets
+// an edge. What has ceased to be a member meanwhile is left as who took it out wants it.
+uint32_t MemoryLook::take(Item& item, uint64_t& data) {
   WatchedSet::Watch& w = *item.watch;
   uint32_t news = item.news;
-  if (w.fd.load(std::memory_order_acquire) != item.fd + 1) return 0;
+  data = w.data.load(std::memory_order_acquire);
+  if (!is_current(item)) return 0;
   if ((news & kReadable) == 0) return news;
+  const uint64_t mark = WatchedSet::Watch::mark(item.version, item.position);
   if ((w.events.load(std::memory_order_relaxed) & EPOLLET) == 0) {
-    w.reported.store(item.position, std::memory_order_relaxed);
-  } else if (w.reported.exchange(item.position, std::memory_order_relaxed) == item.position) {
+    w.reported.store(mark, std::memory_order_relaxed);
+  } else if (w.reported.exchange(mark, std::memory_order_relaxed) == mark) {
     news &= ~kReadable;
   }
-  w.has_lazy_bell.store(true, std::memory_order_relaxed);
   item.stream->let_bells_lie(base::thread_id());
-  return news;
+  w.has_lazy_bell.exchange(true);
+  if (is_current(item)) return news;
+  item.stream->let_bells_lie(0);
+  item.stream->settle(item.fd);
+  return 0;
 }
 
 // The oldest first. What a peer notes of itself may be a lie, and then it is misplaced, but nobody
@@ -194,6 +200,7 @@ int MemoryLook::put_all(epoll_event* events, int count, int all) {
       continue;
     }
     item->kernel_news = events[i].events;
+    item->kernel_data = events[i].data.u64;
     // A bell that was left lying tells of bytes that have been reported.
     if (!item->watch->has_lazy_bell.load(std::memory_order_relaxed)) item->others_before = others;
   }
@@ -207,10 +214,11 @@ int MemoryLook::put_all(epoll_event* events, int count, int all) {
     Item& item = found_item(n);
     const epoll_event* const before = events + all - others + std::min(others, item.others_before);
     while (other < before) events[put++] = *other++;
-    const uint32_t news = take(item) | item.kernel_news;
+    uint64_t data;
+    const uint32_t news = take(item, data) | item.kernel_news;
     if (news == 0) continue;
     events[put].events = news;
-    events[put++].data.u64 = item.watch->data.load(std::memory_order_relaxed);
+    events[put++].data.u64 = item.kernel_news != 0 ? item.kernel_data : data;
   }
   while (other < events + all) events[put++] = *other++;
   return put;
@@ -226,12 +234,13 @@ int MemoryLook::put(epoll_event* events, int count, int room) {
       set_.next_.store(item.place, std::memory_order_relaxed);
       break;
     }
-    const uint32_t news = take(item);
+    uint64_t data;
+    const uint32_t news = take(item, data);
     if (item.kernel_event != kNone) {
       events[item.kernel_event].events |= news;
     } else if (news != 0) {
       events[count].events = news;
-      events[count++].data.u64 = item.watch->data.load(std::memory_order_relaxed);
+      events[count++].data.u64 = data;
     }
   }
   return count;

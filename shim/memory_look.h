@@ -28,9 +28,11 @@ class MemoryLook {
     WatchedSet::Watch* watch = nullptr;
     engine::Stream* stream = nullptr;
     int fd;
+    uint32_t version = 0;  // of the watch
     unsigned place = 0;
     bool is_on_wire = false;
     uint32_t news = 0, kernel_news = 0;
+    uint64_t kernel_data = 0;  // by which the kernel reports it
     bool is_known = false;
     uint64_t position = 0, ready_since = 0;
     // So many events that are no streams are reported before it.
@@ -93,6 +95,7 @@ class MemoryLook {
   bool pass();
   bool note(unsigned i, const engine::Glance& glance);
   static bool is_wanted(const Item& item);
+  static bool is_current(const Item& item) { return item.watch->is(item.fd, item.version); }
   static uint32_t news_of(const Item& item, const engine::Glance& glance);
   void sort_found();
   int match(const epoll_event* events, int count);
@@ -101,7 +104,7 @@ class MemoryLook {
   template <typename Is>
   Item* find_item(Is is);
   Item& found_item(unsigned n) { return items_[order_[n] % kAll]; }
-  static uint32_t take(Item& item);
+  static uint32_t take(Item& item, uint64_t& data);
 
   WatchedSet& set_;
   Item* const items_;      // the first `count_` are made

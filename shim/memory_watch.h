@@ -11,9 +11,13 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <span>
 
+#include "base/lease.h"
+#include "base/unfinished.h"
 #include "engine/stream.h"
+#include "shim/fd_table.h"
 #include "shim/other_members.h"
 
 namespace ddpsock::shim {
@@ -24,16 +28,6 @@ class WatchedSet {
 
   // The set `set` if it watches anything that is of interest here; nullptr otherwise.
   static WatchedSet* find(int set);
-  // `set` watches `fd` with `event` from now on, in place of what it did before; forgotten if that
-  // cannot be served here (one-shot, exclusive, no room).
-  static void watch(int set, int fd, const epoll_event& event);
-  // As that, of what another thread may have deleted since the kernel was told: it is the kernel's.
-  static void leave_to_kernel(int set, int fd, const epoll_event& event);
-  // Not any more. A bell that lies unread stays so until the next settle(): all that can come of it
-  // is that a poller of another kind finds the socket readable for nothing, once.
-  static void unwatch(int set, int fd);
-  // The kernel has done as epoll_ctl asked for something that is not a stream.
-  static void note_other(int set, int operation, int fd, const epoll_event* event);
   // `fd` is about to be closed; false: it was, and is perhaps another's.
   static void forget_fd(int fd, bool is_still_watched);
   // `set` was made just now, by this process: nobody else has it yet. Only such sets are looked
@@ -52,31 +46,55 @@ class WatchedSet {
     if (is_own(set)) forget_own(set);
   }
 
-  // An epoll_ctl that the kernel need not hear of before it is asked the next time: programs change
-  // what they wait for twice a message. True: it is done. Only for the one thread that waits here.
-  static bool defer(int set, int operation, int fd, const epoll_event* event);
   // Tells the kernel what was deferred. All sets': somebody is about to ask it.
   static void tell_kernel() {
     if (deferred.load(std::memory_order_acquire) != 0) tell_kernel_all();
   }
   // This set's: whoever asks one that others hold finds that told already (share()).
   void tell_all();
-  // A call of the program's epoll_ctl, from before the kernel hears of it until that is known here.
-  // Of calls that overlap nobody knows which the kernel heard last.
-  class CtlCall {
+  // Holds what is known of a set's members still. Nothing waits for long: who is refused, as in a
+  // signal handler that has interrupted the holder, asks the kernel alone, and the set becomes the
+  // kernel's when the holder is done.
+  class Hold : private base::Unfinished {
    public:
-    CtlCall(WatchedSet* set, int operation, int fd);  // nullptr: of none
-    ~CtlCall();
-    CtlCall(const CtlCall&) = delete;
-    CtlCall& operator=(const CtlCall&) = delete;
-    // By another thread since this began, which may have been told of the member by the kernel.
-    bool may_be_deleted() const;
+    explicit Hold(WatchedSet& set);
+    ~Hold() { end(); }
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+    bool is_held() const { return is_held_; }
 
    private:
+    static void abandon(base::Unfinished& hold);
+    void end();
+
+    WatchedSet& set_;
+    const bool was_mine_;  // and stays so: of the call that was interrupted
+    bool is_held_ = false;
+  };
+  // The program's epoll_ctl(), from before the kernel hears of it until that is known here: calls
+  // of several threads come one after the other, as they do in the kernel.
+  class Change {
+   public:
+    // With a stream that may come to lie in memory the set begins to be watched.
+    Change(int set, int operation, int fd, const epoll_event* event);
+    Change(const Change&) = delete;
+    Change& operator=(const Change&) = delete;
+
+    // What the kernel need not hear of before it is asked the next time: programs change what they
+    // wait for twice a message. True: it is done. Only for the one thread that waits here.
+    bool defer();
+    // The kernel has done it.
+    void note();
+
+   private:
+    bool is_of_set() const { return set_->set_.load(std::memory_order_relaxed) == number_ + 1; }
+    void note_in(WatchedSet& set);
+
+    const int number_, operation_, fd_;
+    const epoll_event* const event_;
+    const bool is_for_us_;
     WatchedSet* set_;
-    int operation_;
-    int fd_;
-    uint32_t before_, deletions_;
+    std::optional<Hold> hold_;
   };
   // A thread waits in the set, from its first look to its return.
   class Inside {
@@ -105,6 +123,8 @@ class WatchedSet {
   // bytes come as FPDUs.
   bool may_others_be_ready(std::span<const int> wires) { return others_.may_be_ready(wires); }
   bool has_others() const { return others_.is_any(); }
+  // Is `fd` looked at here?
+  bool has(int fd) { return find_fd(fd) != nullptr; }
 
   // After many questions between two sleeps, until tell_all(): the kernel reports each bell of a
   // stream in memory once at most, and the set itself can be asked about all else.
@@ -122,28 +142,35 @@ class WatchedSet {
 
  private:
   struct Watch {
-    std::atomic<int> fd;           // plus 1; 0: free; kTaken: of one that is being added
+    std::atomic<int> fd;  // plus 1; 0: free
+    // Raised whenever it is freed: who looks without a Hold finds out that it is another's.
+    std::atomic<uint32_t> version;
     std::atomic<uint32_t> events;  // as the program wants them
     std::atomic<bool> is_wanted;
     std::atomic<bool> is_in_kernel;  // and with which events and data the kernel knows it
     std::atomic<uint32_t> kernel_events;
     std::atomic<uint64_t> kernel_data;
     std::atomic<uint64_t> data;
-    std::atomic<uint64_t> reported;  // up to where, for edge-triggered ones
+    std::atomic<uint64_t> reported;  // mark() of up to where, for edge-triggered ones
     std::atomic<uint64_t> seen;      // how far at `seen_at`
     std::atomic<int64_t> seen_at;
     std::atomic<bool> has_order;  // its writer notes times
     std::atomic<bool> has_lazy_bell;
     std::atomic<bool> is_hushed;  // the kernel is not to say that it is readable
 
+    bool is(int number, uint32_t of_version) const {
+      return fd.load(std::memory_order_acquire) == number + 1 && version.load() == of_version;
+    }
+    // A position of the stream that was here at `of_version`: no other's is equal.
+    static uint64_t mark(uint32_t of_version, uint64_t position) {
+      return position + (uint64_t{of_version} << 48);
+    }
     // The stream that is known by `number`; again until it is in memory.
     void want_order(int number);
-    // False: another thread was faster.
-    bool change_fd(int from, int to) { return fd.compare_exchange_strong(from, to); }
+    void free();
   };
   friend class MemoryLook;
 
-  static constexpr int kTaken = -1;
   static constexpr unsigned kMostNumbers = 65536;
   static std::array<std::atomic<uint64_t>, kMostNumbers / 64> own_, claiming_;
   static std::atomic<unsigned> deferred;     // sets that have something to tell
@@ -162,43 +189,51 @@ class WatchedSet {
   static void before_fork();
   static void in_child();
   static void notice_fork();
+  void tell_all_held();
   void tell(Watch& w, int fd);
   void tell_but_hush(Watch& w, int fd);
   static uint32_t events_for_kernel(const Watch& w);
-  int order(Watch& w, int fd, int operation);
-  void order_again(Watch& w, int fd, bool may_add);
   bool is_alone_inside() const { return inside_.load() <= 1 && !has_forked_.load(); }
-  void hush(Watch& w, int fd);
+  void hush_seen(Watch& w, int fd, uint32_t version);
   void end_quiet();
 
   static bool is_for_bell(Watch& w, int fd, engine::Stream& stream);
   uint32_t without_bell(const epoll_event& event);
   template <typename F>
   void each(F visit);
-  static WatchedSet* claim(int set);
-  static WatchedSet* take_set(int set);
+  // Runs `f(Stream&)` if `fd` is a stream in DDPMODE.
+  template <typename F>
+  static void with_stream(int fd, F f);
+  void free_what_left();
+  static bool may_serve(int set, int fd, const epoll_event& event);
+  static WatchedSet* claim(int set, std::optional<Hold>& hold);
+  static WatchedSet* take_set(int set, std::optional<Hold>& hold);
   void free_if_left();
+  void forget_all();
+  void share_all();
   Watch* find_fd(int fd);
   Watch* take_place();
   bool has_other_with(uint64_t data, int fd);
-  void drop(Watch& w, int fd);
+  // All these with a Hold.
+  void watch(int fd, const epoll_event& event);
+  void unwatch(int fd);
+  void leave_to_kernel(int fd, const epoll_event& event);
+  bool defer(int operation, int fd, const epoll_event* event);
   void give_up(Watch& w, int fd);
   void hand_over_with(uint64_t data);
   void hand_over(Watch& w, int fd);
+  // Without one, of what was seen at `version`.
+  void hand_over_seen(Watch& w, int fd, uint32_t version);
+  void tell_seen(Watch& w, int fd, uint32_t version);
 
-  static constexpr int kLeft = -1;
-  std::atomic<int> set_;          // plus 1; 0: free; kLeft: forgotten with a thread inside
+  // Forgotten with a thread inside; taken, and not known yet.
+  static constexpr int kLeft = -1, kMaking = -2;
+  std::atomic<int> set_;  // plus 1; 0: free; or one of these
+  base::Lease lease_;     // of Hold
+  std::atomic<bool>
+      must_share_;  // what is known may be wrong: somebody had to change it without one
   std::atomic<uint32_t> waiter_;  // the thread that waited here last
   std::atomic<int> inside_;
-  // Ends of orders that the kernel was given, by what the members' numbers leave.
-  static constexpr size_t kOrders = 16;
-  std::array<std::atomic<uint32_t>, kOrders> orders_;
-  std::atomic<uint32_t>& orders_of(int fd) { return orders_[static_cast<size_t>(fd) % kOrders]; }
-  // Beginnings of those of the program's that delete.
-  std::array<std::atomic<uint32_t>, kOrders> deletions_;
-  std::atomic<uint32_t>& deletions_of(int fd) {
-    return deletions_[static_cast<size_t>(fd) % kOrders];
-  }
   std::atomic<bool> is_deferring_;
   std::atomic<bool> is_kernel_behind_;  // what was put off is the program's wish
   std::atomic<bool> is_quiet_;
@@ -211,6 +246,23 @@ class WatchedSet {
   std::array<Watch, kMost> watches_;
   OtherMembers others_;
 };
+
+template <typename F>
+void WatchedSet::each(F visit) {
+  const unsigned end = end_.load(std::memory_order_acquire);
+  for (unsigned i = 0; i < end; ++i)
+    if (const int fd = watches_[i].fd.load(std::memory_order_acquire) - 1; fd >= 0)
+      visit(watches_[i], fd);
+}
+
+template <typename F>
+void WatchedSet::with_stream(int fd, F f) {
+  if (socket_at(fd) == nullptr) return;
+  const SocketUse use(fd);
+  if (!use || !has_live_stream(use.phase())) return;
+  engine::Stream& stream = *use->stream.load(std::memory_order_acquire);
+  if (stream.is_behind(fd)) f(stream);
+}
 
 extern constinit std::atomic<unsigned> watched_sets;
 inline bool is_any_set_watched() {

@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +17,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <thread>
@@ -320,144 +323,221 @@ TEST_F(MemoryWatch, AForkedChildHasNoChangeUnderWay) {
   EXPECT_FALSE(MemberChange::is_any_of(set));
 }
 
-// It reaches the kernel before the words that make that quiet, and is known here after them.
+// Another thread acts at a point of this one's orders to the kernel, the first for which `is_it` is
+// true; there it is waited for, but not for long: it may have to wait itself.
+class Meanwhile {
+ public:
+  enum class When : uint8_t { kBefore, kBehind };
+
+  Meanwhile(When when, std::function<bool(int operation, uint32_t events)> is_it,
+            std::function<void()> act)
+      : when_(when), is_it_(std::move(is_it)), act_(std::move(act)) {
+    current = this;
+    real.epoll_ctl = [](int set, int operation, int fd, epoll_event* event) {
+      return current->order(set, operation, fd, event);
+    };
+  }
+  ~Meanwhile() {
+    end();
+    EXPECT_TRUE(has_begun());
+  }
+  Meanwhile(const Meanwhile&) = delete;
+  Meanwhile& operator=(const Meanwhile&) = delete;
+
+  bool has_begun() const { return has_begun_; }
+  void end() {
+    if (other_.joinable()) other_.join();
+    real.epoll_ctl = epoll_ctl_of_libc;
+  }
+
+ private:
+  int order(int set, int operation, int fd, epoll_event* event) {
+    const bool is_here = std::this_thread::get_id() == mine_ && !has_begun_ &&
+                         is_it_(operation, event != nullptr ? event->events : 0);
+    if (is_here && when_ == When::kBefore) act();
+    const int result = epoll_ctl_of_libc(set, operation, fd, event);
+    if (is_here && when_ == When::kBehind) act();
+    return result;
+  }
+  void act() {
+    has_begun_ = true;
+    other_ = std::thread([this] {
+      act_();
+      has_ended_ = true;
+    });
+    for (int i = 0; i < 20 && !has_ended_; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
+  static Meanwhile* current;
+  static inline const auto epoll_ctl_of_libc = real.epoll_ctl;
+
+  const std::thread::id mine_ = std::this_thread::get_id();
+  const When when_;
+  const std::function<bool(int, uint32_t)> is_it_;
+  const std::function<void()> act_;
+  bool has_begun_ = false;
+  std::atomic<bool> has_ended_ = false;
+  std::thread other_;
+};
+Meanwhile* Meanwhile::current = nullptr;
+
+using When = Meanwhile::When;
+
+bool is_add(int operation, uint32_t) {
+  return operation == EPOLL_CTL_ADD;
+}
+
+// The words that make the kernel quiet about a member are not the last that it hears.
 TEST_F(QuietMemoryWatch, AnothersChangeMeanwhileIsNotUndone) {
-  static const auto epoll_ctl_of_libc = real.epoll_ctl;
-  static thread_local bool is_changer = false;
-  static std::atomic<bool> has_reached_kernel, may_go_on;
-  static std::function<void()> start_change;
-  has_reached_kernel = may_go_on = false;
   glance(0).has_bytes = false;
   EXPECT_EQ(look(), 0u);
-  std::thread changer;
-  start_change = [&] {
-    changer = std::thread([this] {
-      is_changer = true;
-      EXPECT_EQ(control(EPOLL_CTL_MOD, 0, EPOLLIN), 0);
-    });
+  const auto is_hush = [](int operation, uint32_t events) {
+    return operation == EPOLL_CTL_MOD && (events & EPOLLIN) == 0;
   };
-  real.epoll_ctl = [](int to, int operation, int fd, epoll_event* as) {
-    if (is_changer) {
-      const int result = epoll_ctl_of_libc(to, operation, fd, as);
-      has_reached_kernel = true;
-      while (!may_go_on) std::this_thread::yield();
-      return result;
-    }
-    if (operation == EPOLL_CTL_MOD && (as->events & EPOLLIN) == 0 && !has_reached_kernel) {
-      start_change();
-      while (!has_reached_kernel) std::this_thread::yield();
-    }
-    return epoll_ctl_of_libc(to, operation, fd, as);
-  };
-  for (int i = 0; i < 1000 && !has_reached_kernel; ++i) {
+  Meanwhile other(When::kBefore, is_hush,
+                  [this] { EXPECT_EQ(control(EPOLL_CTL_MOD, 0, EPOLLIN), 0); });
+  for (int i = 0; i < 1000 && !other.has_begun(); ++i) {
     publish(0);
     EXPECT_EQ(look(), uint32_t{EPOLLIN});
   }
-  may_go_on = true;
-  ASSERT_TRUE(changer.joinable());
-  changer.join();
+  other.end();
   glance(0).has_bytes = false;
   EXPECT_EQ(look(), 0u);
-  real.epoll_ctl = epoll_ctl_of_libc;
   EXPECT_EQ(kernels_look(), uint32_t{EPOLLIN}) << "before anybody sleeps on it";
 }
 
 // It is deleted while the library speaks to the kernel for who is about to sleep.
 TEST_F(QuietMemoryWatch, WhatIsDeletedMeanwhileIsNotPutBack) {
-  static const auto epoll_ctl_of_libc = real.epoll_ctl;
-  static thread_local bool is_changer = false;
-  static std::atomic<bool> has_deleted, may_go_on;
-  static std::function<void()> start_change;
-  has_deleted = may_go_on = false;
-  std::thread changer;
-  start_change = [&] {
-    changer = std::thread([this] {
-      is_changer = true;
-      EXPECT_EQ(control(EPOLL_CTL_DEL, 0, 0), 0);
-    });
+  const auto is_readable = [](int operation, uint32_t events) {
+    return operation == EPOLL_CTL_MOD && (events & EPOLLIN) != 0;
   };
-  real.epoll_ctl = [](int to, int operation, int fd, epoll_event* as) {
-    if (is_changer) {
-      const int result = epoll_ctl_of_libc(to, operation, fd, as);
-      if (operation != EPOLL_CTL_DEL) return result;
-      has_deleted = true;
-      while (!may_go_on) std::this_thread::yield();
-      return result;
-    }
-    if (operation == EPOLL_CTL_MOD && (as->events & EPOLLIN) != 0 && !has_deleted) {
-      start_change();
-      while (!has_deleted) std::this_thread::yield();
-    }
-    return epoll_ctl_of_libc(to, operation, fd, as);
-  };
+  Meanwhile other(When::kBefore, is_readable,
+                  [this] { EXPECT_EQ(control(EPOLL_CTL_DEL, 0, 0), 0); });
   glance(0).has_bytes = false;
   epoll_event event{};
   EXPECT_LE(epoll_wait(set, &event, 1, 20), 1);
-  may_go_on = true;
-  ASSERT_TRUE(changer.joinable());
-  changer.join();
-  real.epoll_ctl = epoll_ctl_of_libc;
+  other.end();
   EXPECT_EQ(kernels_look(), 0u);
   event = {.events = EPOLLIN, .data = {}};
   EXPECT_EQ(base::kernel_call(SYS_epoll_ctl, set, EPOLL_CTL_ADD, fds[0], &event), 0)
       << "it is a member still";
 }
 
-// What was put off is told when another thread, which has told it already, has added it again.
+// What was put off is told when another thread, which has told it already, adds it again.
 TEST_F(MemoryWatch, WhatIsAddedMeanwhileIsNotTakenOut) {
-  static const auto epoll_ctl_of_libc = real.epoll_ctl;
-  static thread_local bool is_changer = false;
-  static std::function<void()> add;
-  static bool has_added;
-  has_added = false;
   ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
   publish(0);
   ASSERT_EQ(look(), uint32_t{EPOLLIN});
   glance(0).has_bytes = false;
   ASSERT_EQ(control(EPOLL_CTL_DEL, 0, 0), 0);
-  add = [this] {
-    has_added = true;
-    std::thread([this] {
-      is_changer = true;
-      EXPECT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
-    }).join();
-  };
-  real.epoll_ctl = [](int to, int operation, int fd, epoll_event* as) {
-    if (!is_changer && !has_added) add();
-    return epoll_ctl_of_libc(to, operation, fd, as);
-  };
+  const auto is_deletion = [](int operation, uint32_t) { return operation == EPOLL_CTL_DEL; };
+  Meanwhile other(When::kBefore, is_deletion,
+                  [this] { EXPECT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0); });
   epoll_event event;
   EXPECT_EQ(epoll_wait(set, &event, 1, 0), 0);
-  real.epoll_ctl = epoll_ctl_of_libc;
-  ASSERT_TRUE(has_added);
+  other.end();
   ring(0);
   EXPECT_EQ(kernels_look(), uint32_t{EPOLLIN});
   publish(0);
   EXPECT_EQ(look(), uint32_t{EPOLLIN});
 }
 
-// Another thread hears of the new member, and deletes it, before epoll_ctl() has returned.
+// Another thread hears of the new member before epoll_ctl() has returned, and deletes it.
 TEST_F(MemoryWatch, WhatIsDeletedBeforeItIsKnownIsNoMember) {
-  static const auto epoll_ctl_of_libc = real.epoll_ctl;
-  static std::function<void()> erase;
-  static bool has_erased;
-  has_erased = false;
   ASSERT_EQ(control(EPOLL_CTL_ADD, 1, EPOLLIN), 0);
-  erase = [this] {
-    has_erased = true;
-    std::thread([this] { EXPECT_EQ(control(EPOLL_CTL_DEL, 0, 0), 0); }).join();
-  };
-  real.epoll_ctl = [](int to, int operation, int fd, epoll_event* as) {
-    const int result = epoll_ctl_of_libc(to, operation, fd, as);
-    if (!has_erased) erase();
-    return result;
-  };
+  Meanwhile other(When::kBehind, is_add, [this] { EXPECT_EQ(control(EPOLL_CTL_DEL, 0, 0), 0); });
   EXPECT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
-  real.epoll_ctl = epoll_ctl_of_libc;
+  other.end();
   ring(0);
   EXPECT_EQ(kernels_look(), 0u);
   publish(0);
   EXPECT_EQ(look(), 0u);
+}
+
+// Or gives it other data. The first of a set too.
+TEST_F(MemoryWatch, WhatIsChangedBeforeItIsKnownStaysChanged) {
+  Meanwhile other(When::kBehind, is_add,
+                  [this] { EXPECT_EQ(control(EPOLL_CTL_MOD, 0, EPOLLIN, 900), 0); });
+  EXPECT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN, 800), 0);
+  other.end();
+  publish(0);
+  epoll_event event{};
+  ASSERT_EQ(epoll_wait(set, &event, 1, 0), 1);
+  EXPECT_EQ(event.data.u64, 900u);
+}
+
+// Or closes it.
+TEST_F(MemoryWatch, WhatIsClosedBeforeItIsKnownIsNoMember) {
+  const int number = fds[0];
+  Meanwhile other(When::kBehind, is_add, [this] { close(std::exchange(fds[0], -1)); });
+  EXPECT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
+  other.end();
+  WatchedSet* const watched = WatchedSet::find(set);
+  ASSERT_NE(watched, nullptr);
+  EXPECT_FALSE(watched->has(number));
+}
+
+// The first members of a set, of two threads.
+TEST_F(MemoryWatch, TheFirstTwoOfTwoThreadsAreBothReported) {
+  Meanwhile other(When::kBefore, is_add,
+                  [this] { EXPECT_EQ(control(EPOLL_CTL_ADD, 1, EPOLLIN), 0); });
+  EXPECT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
+  other.end();
+  publish(0);
+  EXPECT_EQ(look(), uint32_t{EPOLLIN});
+  glance(0).has_bytes = false;
+  ring(1);
+  epoll_event event{};
+  EXPECT_EQ(epoll_wait(set, &event, 1, 1000), 1);
+}
+
+std::function<void()> act_of_handler;
+
+// A signal handler that changes the set in the middle of its own thread's change. What is known of
+// the members cannot be relied on then.
+TEST_F(MemoryWatch, ASetThatAHandlerChangesInsideAChangeIsTheKernels) {
+  static const auto epoll_ctl_of_libc = real.epoll_ctl;
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 1, EPOLLIN), 0);
+  act_of_handler = [this] { EXPECT_EQ(control(EPOLL_CTL_DEL, 0, 0), 0); };
+  signal(SIGUSR1, [](int) { act_of_handler(); });
+  real.epoll_ctl = [](int to, int operation, int fd, epoll_event* event) {
+    const int result = epoll_ctl_of_libc(to, operation, fd, event);
+    if (operation == EPOLL_CTL_ADD) raise(SIGUSR1);
+    return result;
+  };
+  EXPECT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
+  real.epoll_ctl = epoll_ctl_of_libc;
+  signal(SIGUSR1, SIG_DFL);
+  EXPECT_EQ(WatchedSet::find(set), nullptr);
+  publish(0);
+  ring(0);
+  EXPECT_EQ(look(), 0u);
+  ring(1);
+  EXPECT_EQ(look(), uint32_t{EPOLLIN});
+}
+
+// And one that jumps out of it: nobody waits for that change to end.
+TEST_F(MemoryWatch, AChangeThatAHandlerJumpsOutOfHoldsNobodyUp) {
+  static const auto epoll_ctl_of_libc = real.epoll_ctl;
+  static sigjmp_buf back;
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 1, EPOLLIN), 0);
+  WatchedSet* const watched = WatchedSet::find(set);
+  ASSERT_NE(watched, nullptr);
+  act_of_handler = [] { siglongjmp(back, 1); };
+  signal(SIGUSR1, [](int) { act_of_handler(); });
+  if (sigsetjmp(back, 1) == 0) {
+    real.epoll_ctl = [](int, int, int, epoll_event*) { return raise(SIGUSR1); };
+    control(EPOLL_CTL_ADD, 0, EPOLLIN);
+  }
+  real.epoll_ctl = epoll_ctl_of_libc;
+  signal(SIGUSR1, SIG_DFL);
+  EXPECT_EQ(WatchedSet::find(set), nullptr) << "what the kernel has heard is not known";
+  bool is_held = false;
+  std::thread([&] { is_held = WatchedSet::Hold(*watched).is_held(); }).join();
+  EXPECT_TRUE(is_held);
+  ring(1);
+  EXPECT_EQ(look(), uint32_t{EPOLLIN});
 }
 
 // Without the kernel, which would let one of them through behind the other.
@@ -469,13 +549,13 @@ TEST_F(MemoryWatch, MembersThatComeAtOnceAreToldApart) {
     while (arrived < 2 * nth) std::this_thread::yield();
   };
   const auto come_and_go = [&](size_t i, int round) {
-    WatchedSet::unwatch(set, fds[i]);
+    WatchedSet::Change(set, EPOLL_CTL_DEL, fds[i], nullptr).note();
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = 100 + i;
     arrived.fetch_add(1);
     while (arrived < 6 * round + 2) continue;
-    WatchedSet::watch(set, fds[i], event);
+    WatchedSet::Change(set, EPOLL_CTL_ADD, fds[i], &event).note();
     meet(3 * round + 2);
   };
   for (const size_t i : {0, 1}) ASSERT_EQ(control(EPOLL_CTL_ADD, i, EPOLLIN), 0);
