@@ -5,7 +5,6 @@ import os
 import pathlib
 import shutil
 import signal
-import time
 
 from stage import PYTHON, digest, expect, is_listening, wait_until
 
@@ -101,12 +100,12 @@ class Sessions(Ssh):
         expect(said == b"alive\n", "it ended in silence")
 
     def check_a_client_that_is_killed(self):
-        client = self.stage.start_client("ssh", *self.options, "-p", PORT, self.host, "cat; echo over > " + str(self.stage.folder / "over"),
-                                         stdin=-1)
-        time.sleep(1)
+        begun, over = self.stage.folder / "begun", self.stage.folder / "over"
+        client = self.stage.start_client("ssh", *self.options, "-p", PORT, self.host, f"echo > {begun}; cat; echo > {over}", stdin=-1)
+        wait_until(begun.exists, "the session begins")
         os.kill(client.pid, signal.SIGKILL)
         client.wait()
-        wait_until((self.stage.folder / "over").exists, "the server's session sees the end")
+        wait_until(over.exists, "the server's session sees the end")
 
 
 class Copies(Ssh):
