@@ -193,8 +193,10 @@ static bool is_peer_refused(const Connection& c) {
   return c.tx.is_shut && c.rx.is_shut && is_peer_on_wire(c);
 }
 
+// A program that has sent in vain is told, as on TCP.
 int judge_error(Connection& c, int error) {
-  if (error != ECONNRESET || !is_reset_in_vain(c, 0) || is_peer_refused(c)) return error;
+  if (error != ECONNRESET || c.r.memory.has_sent_in_vain) return error;
+  if (!is_reset_in_vain(c, 0) || is_peer_refused(c)) return error;
   c.r.memory.ends_told = kBellsToNotice;
   return 0;
 }

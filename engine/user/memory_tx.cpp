@@ -371,10 +371,11 @@ bool is_send_ready(Connection& c, int fd) {
 }
 
 // After a reset that destroyed nothing, the first send succeeds and is dropped: so it is on TCP
-// after a clean end. `published`: in vain, of this call.
+// after a clean end, and the reset that it brings is told once. `published`: in vain, of this call.
 static bool may_send_in_vain(Connection& c, int error, size_t published) {
   if (error != EPIPE && error != ECONNRESET) return false;
   if (c.r.memory.has_sent_in_vain || !is_reset_in_vain(c, published)) return false;
+  c.tx.error = EPIPE;
   return c.r.memory.has_sent_in_vain = true;
 }
 

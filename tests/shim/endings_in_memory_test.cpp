@@ -96,6 +96,15 @@ void watch(int set, int fd) {
   epoll_ctl(set, EPOLL_CTL_ADD, fd, &event);
 }
 
+// What it brings is told once, and not to who receives.
+void expect_first_send_in_vain(int fd) {
+  EXPECT_EQ(send(fd, "x", 1, MSG_NOSIGNAL), 1);
+  EXPECT_TRUE(kernel_poll(fd, 0, kSoon) & POLLHUP);
+  EXPECT_EQ(get_option(fd, SOL_SOCKET, SO_ERROR), EPIPE);
+  EXPECT_EQ(get_option(fd, SOL_SOCKET, SO_ERROR), 0);
+  expect_end_of_stream(fd);
+}
+
 // Answers once, and then sends what is taken.
 void serve_until_refused(int listener, Accepted& accepted) {
   const Fd set(epoll_create1(0));
@@ -157,7 +166,7 @@ TEST_P(OfAProcess, WhoHasReadAllLeavesAnEnd) {
     EXPECT_EQ(get_option(client.get(), SOL_SOCKET, SO_ERROR), 0);
     EXPECT_EQ(recv_to_end(client.get()), "done");
     expect_end_of_stream(client.get());
-    EXPECT_EQ(send(client.get(), "x", 1, MSG_NOSIGNAL), 1);
+    expect_first_send_in_vain(client.get());
   }
 }
 
@@ -181,6 +190,7 @@ TEST_P(OfAProcess, AConversationEndsWithoutAReset) {
       EXPECT_EQ(events, POLLIN | POLLRDHUP);
     }
     expect_end_of_stream(client.get());
+    expect_first_send_in_vain(client.get());
   }
 }
 
@@ -214,6 +224,7 @@ TEST_P(OfAProcess, IsAnEndToPollers) {
     }
     EXPECT_EQ(get_option(client.get(), SOL_SOCKET, SO_ERROR), 0);
     expect_end_of_stream(client.get());
+    expect_first_send_in_vain(client.get());
   }
 }
 
@@ -323,6 +334,21 @@ TEST_F(EndingsInMemory, WhoHasShutBothDirectionsIsSentNothing) {
     EXPECT_EQ(recv_exactly(pair.client.get(), 10), "last words");
     EXPECT_EQ(recv_exactly(pair.server.get(), 6), "unread");
   }
+}
+
+// Full as it is, the end has not come yet: what the first send brings is a reset, and is told.
+TEST_F(EndingsInMemory, WhatASendInVainBringsToAFullReaderIsTold) {
+  Pair pair = connected_pair();
+  send_all(pair.client.get(), "a");
+  EXPECT_EQ(recv_exactly(pair.server.get(), 1), "a");
+  make_nonblocking(pair.client.get());
+  while (send(pair.client.get(), much().data(), 65536, 0) > 0) continue;
+  pair.client = Fd();
+  EXPECT_EQ(send(pair.server.get(), "a", 1, MSG_NOSIGNAL), 1);
+  EXPECT_TRUE(kernel_poll(pair.server.get(), 0, kSoon) & POLLHUP);
+  const int error = get_option(pair.server.get(), SOL_SOCKET, SO_ERROR);
+  EXPECT_TRUE(error == ECONNRESET || error == EPIPE) << strerror(error);
+  EXPECT_EQ(get_option(pair.server.get(), SOL_SOCKET, SO_ERROR), 0);
 }
 
 // What came is no end, though all that the other was sent is read.
