@@ -170,8 +170,9 @@ static Io readable_on_wire(Connection& c, int fd, bool may_lag) {
     if (sight.payload == 0 && sight.has_control && scan.drop_empty() == EPROTOTYPE)
       return readable_turned(c, fd);
     keep_error(c, sight.error);
-    const bool is_plain_sight = sight.error == 0 && !sight.has_empty && !sight.has_reached_border &&
-                                !c.inbox.has_beyond() && !is_left_behind(c);
+    const bool is_plain_sight = sight.error == 0 && !sight.has_empty && !sight.has_message &&
+                                !sight.has_reached_border && !c.inbox.has_beyond() &&
+                                !is_left_behind(c);
     const auto seen = static_cast<uint32_t>(sight.queued);
     c.rx.count = {.queue = is_plain_sight ? seen : ReceiveCount::kUnknown,
                   .payload = static_cast<uint32_t>(sight.payload)};

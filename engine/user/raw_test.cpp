@@ -482,6 +482,22 @@ TEST_F(RawHostileTest, AShortReadMeansThatNoMoreIsThere) {
   EXPECT_EQ(end.recv(1000).size(), 150u);
 }
 
+TEST_F(RawHostileTest, AShortLookMeansThatNoMoreIsThere) {
+  begin();
+  put(fpdu({.opcode = RDMAP_OP_SEND}, pattern(100)));
+  mark(2);
+  put(pattern(50, 2));
+  Buffer expected = pattern(100);
+  const Buffer plain = pattern(50, 2);
+  expected.insert(expected.end(), plain.begin(), plain.end());
+  EXPECT_EQ(end.s->readable(end.fd, false).count, 150);
+  Buffer seen(1000);
+  ASSERT_EQ(end.recv(seen.data(), seen.size(), MSG_PEEK | MSG_DONTWAIT).count, 150);
+  seen.resize(150);
+  EXPECT_EQ(seen, expected);
+  EXPECT_EQ(end.recv(1000), expected);
+}
+
 TEST_F(RawHostileTest, ASecondMarkerIsPlainBytes) {
   begin();
   mark(1);

@@ -6,11 +6,15 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include <optional>
+
 #include "base/sys.h"
 #include "engine/user/failure.h"
 #include "engine/user/io_cursor.h"
 #include "engine/user/kernel_socket.h"
 #include "engine/user/looks.h"
+#include "engine/user/raw.h"
+#include "engine/user/raw_message.h"
 #include "engine/user/rx.h"
 #include "engine/user/sleep.h"
 
@@ -40,6 +44,17 @@ size_t Scan::take(Bytes bytes, IoCursor* to, bool is_truncating) {
   const size_t n = std::min(bytes.size(), to->left());
   is_truncating ? to->skip(n) : to->put(bytes.data(), n);
   return n;
+}
+
+// `fpdu`, in front of `bytes`, is a message of the way back to plain TCP that recv() will obey.
+std::optional<RawMessage> Scan::message(Bytes bytes, const Fpdu& fpdu, uint32_t msn) const {
+  if (!fpdu.is(Verdict::kControl) || !is_raw_message(c_, bytes.data())) return std::nullopt;
+  const Bytes whole = bytes.first(fpdu.size);
+  if (c_.r.has_crc && !ChunkReader::is_intact(whole)) return std::nullopt;
+  const auto message = decode_raw(mpa::ulpdu_of(whole), msn);
+  const bool is_refused = message && message->kind == DDPSOCK_RAW_MARK &&
+                          (message->number > c_.r.raw.asked_bytes || c_.r.is_one_sided);
+  return is_refused ? std::nullopt : message;
 }
 
 Scan::Sight Scan::look(IoCursor* to, bool is_truncating) {
@@ -90,8 +105,20 @@ Scan::Sight Scan::look_for(size_t wanted, IoCursor* to, bool is_truncating) {
     const Fpdu fpdu = reader.look({data + beg, end - beg});
     if (fpdu.is(Verdict::kNoHeader) || fpdu.is(Verdict::kPartial)) break;
     if (!fpdu.is(Verdict::kChunk)) {
-      // For recv() to deal with: it may have something to report.
-      if (sight.payload > 0) return sight;
+      // For recv() to deal with: it may have something to report. But bytes behind it come too.
+      if (sight.payload > 0) {
+        const auto said = message({data + beg, end - beg}, fpdu, reader.msn());
+        if (!said) return sight;
+        sight.has_message = true;
+        beg += fpdu.size;
+        if (said->kind != DDPSOCK_RAW_MARK) {
+          reader = {reader.msn() + 1, 0, c_.r.has_crc, true};
+          continue;
+        }
+        beg += std::min(said->number, end - beg);
+        sight.payload += take({data + beg, end - beg}, to, is_truncating);
+        return sight;
+      }
       sight.has_control = fpdu.is(Verdict::kControl);
       sight.has_empty |= sight.has_control;
       if (!sight.has_empty) sight.error = EPROTO;

@@ -2,10 +2,13 @@
 #ifndef DDPSOCK_ENGINE_USER_SCAN_H_
 #define DDPSOCK_ENGINE_USER_SCAN_H_
 
+#include <optional>
+
 #include "engine/user/connection.h"
 #include "engine/user/descriptor.h"
 #include "engine/user/io_cursor.h"
 #include "engine/user/lent_block.h"
+#include "engine/user/raw_message.h"
 
 namespace ddpsock::engine {
 
@@ -27,6 +30,7 @@ class Scan {
     size_t queued = 0;       // unread bytes of the kernel that were seen
     bool has_empty = false;  // FPDUs were seen that nobody is told of
     bool has_control = false;         // and the first is not even of the stream
+    bool has_message = false;         // of the way back to plain TCP, behind payload
     bool has_reached_border = false;  // what lies in memory comes next, and was looked at
     bool has_partial = false;         // an incomplete FPDU lies in the kernel
     bool has_more = false;            // than one look sees
@@ -46,6 +50,7 @@ class Scan {
 
  private:
   int drop_some(size_t& dropped);
+  std::optional<RawMessage> message(Bytes bytes, const Fpdu& fpdu, uint32_t msn) const;
   static size_t take(Bytes bytes, IoCursor* to, bool is_truncating);
 
   static constexpr size_t kMostBytes = 8 << 20;
