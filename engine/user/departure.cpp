@@ -39,23 +39,22 @@ PlainReturn Departure::fail_or_wait(int error) {
 }
 
 PlainReturn Departure::step() {
-  if (r_.raw.is_rx_plain) return end_marked();
+  if (r_.raw.is_rx_plain) return begin() ? end_marked() : wait("the kernel has no room");
   undelivered_ = undelivered_block_.take(c_.arena);
   if (undelivered_ == nullptr) return refuse("no memory to look at what is unread");
-  switch (look()) {
-    case Front::kMark:
-      return finish();
-    case Front::kEnd:
-      if (undelivered_size_ > 0 || rx_.mo != 0)
-        return refuse("the peer has ended its stream, of which not all is read");
-      repeated_ = 0;
-      return finish();
-    case Front::kUnfit:
-      return refuse("what is unread cannot be sent again");
-    case Front::kMore:
-      return ask();
-  }
-  return refuse(kNotAnswered);
+  const Front front = look();
+  if (front == Front::kUnfit) return refuse("what is unread cannot be sent again");
+  // Nothing is said to a peer that may be gone, of which the kernel would hear a reset.
+  if (front == Front::kEnd && (undelivered_size_ > 0 || rx_.mo != 0))
+    return refuse("the peer has ended its stream, of which not all is read");
+  if (!begin()) return wait("the kernel has no room");
+  if (front == Front::kMore) return ask();
+  if (front == Front::kEnd) repeated_ = 0;
+  return finish();
+}
+
+bool Departure::begin() {
+  return tx_.is_started || send_start_frame(c_, fd_, MSG_NOSIGNAL | MSG_DONTWAIT) == 0;
 }
 
 void Departure::add_undelivered(Bytes bytes) {
@@ -214,8 +213,6 @@ PlainReturn return_to_plain(Connection& c, int fd) {
   if (!c.speaks_raw()) return {State::kRefused, kCannot};
   Hold send(c, c.tx.lease);
   if (!try_to_hold(send, fd)) return {State::kPending, kBusy};
-  if (!c.tx.is_started && send_start_frame(c, fd, MSG_NOSIGNAL | MSG_DONTWAIT) != 0)
-    return {State::kPending, "the kernel has no room"};
   if (c.tx.tail_block != Arena::kNoBlock) {
     const int e = flush_tail(c, fd, false);
     keep_send_error(c, e);
@@ -238,9 +235,19 @@ static bool try_to_hold(Hold& hold, int fd) {
   }
 }
 
+// There is nobody to ask.
+static PlainReturn be_plain_unasked(Connection& c, int fd) {
+  set_kernel_low_water(fd, c.rx.low_water);
+  c.r.state.store(StreamState::kPlain, std::memory_order_release);
+  return {PlainReturn::State::kPlain, ""};
+}
+
 // kPending: start-up is over, or the peer's frame is not there yet. REQUIRES: the receive lease.
 static PlainReturn start_for_departure(Connection& c, int fd) {
   using State = PlainReturn::State;
+  // The kernel says it once, and is to say it to the program.
+  if (has_error(fd) && has_peer_ended(fd) && bytes_queued(fd) == 0 && !c.inbox.has_bytes())
+    return be_plain_unasked(c, fd);
   if (c.r.peer == Peer::kUnknown) {
     // Nothing was said: whoever gets it may speak first.
     if (sniff(c, fd, MSG_DONTWAIT) != 0 && decide(c, fd, Peer::kPlain) != 0)
@@ -260,9 +267,7 @@ static PlainReturn start_for_departure(Connection& c, int fd) {
     case kEndOfStream:
       if (!has_peer_ended(fd)) return {State::kRefused, "this side reads no more"};
       // It has closed: who only ends its stream begins it first (shutdown()).
-      set_kernel_low_water(fd, c.rx.low_water);
-      c.r.state.store(StreamState::kPlain, std::memory_order_release);
-      return {State::kPlain, ""};
+      return be_plain_unasked(c, fd);
     case EPROTOTYPE:
       return {State::kPlain, ""};
     default:

@@ -200,7 +200,7 @@ bool is_recv_ready(Connection& c, int fd) {
   if (c.rx.is_drained) [[unlikely]]
     return is_recv_ready_one_sided(c, fd);
   if (c.is_turned()) [[unlikely]] {
-    if (c.is_state(StreamState::kPlain)) return is_ready_now(fd, POLLIN);
+    if (c.is_state(StreamState::kPlain)) return is_recv_ready_plain(c, fd);
     if (c.r.raw.is_rx_plain) return is_recv_ready_turned(c, fd);
   }
   if (c.is_beyond_reach() && go_on_beyond_memory(c) != 0) return true;

@@ -940,5 +940,45 @@ TEST(ReturnToPlain, OfAPeerThatHasNotBegunGivesTheLowWaterMarkBack) {
   EXPECT_EQ(mark, 50);
 }
 
+TEST(ReturnToPlain, OfAPeerThatResetBeforeItsFirstWordLeavesTheErrorToTheProgram) {
+  TcpPair tcp;
+  End end(tcp.server, Role::kResponder);
+  const linger reset{1, 0};
+  setsockopt(tcp.client, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+  tcp.close_client();
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(end.s->return_to_plain(end.fd).state, State::kPlain);
+  int error = 0;
+  socklen_t size = sizeof error;
+  getsockopt(end.fd, SOL_SOCKET, SO_ERROR, &error, &size);
+  EXPECT_EQ(error, ECONNRESET);
+}
+
+TEST_F(RawHostileTest, TheLowWaterMarkCountsWhatLiesBehindTheMarker) {
+  begin();
+  put(fpdu({.opcode = RDMAP_OP_SEND}, pattern(100)));
+  mark(2);
+  end.s->set_receive_low_water(150);
+  EXPECT_FALSE(end.s->is_recv_ready(end.fd));
+  Buffer got(1000);
+  Sleeper reader([&] {
+    const Io io = end.recv(got.data(), got.size());
+    got.resize(static_cast<size_t>(std::max<ssize_t>(io.count, 0)));
+  });
+  put(pattern(20, 2));
+  put(pattern(30, 3));
+  reader.join();
+  EXPECT_EQ(got.size(), 150u);
+}
+
+// It may be gone, and would answer by a reset.
+TEST_F(RawHostileTest, NothingIsSaidToAPeerThatHasEndedWithBytesUnread) {
+  put(startup(mpa::FrameKind::kRequest, kAll));
+  put(fpdu({.opcode = RDMAP_OP_SEND}, pattern(100)));
+  ::shutdown(tcp.client, SHUT_WR);
+  for (int i = 0; i < 3; ++i) EXPECT_NE(end.s->return_to_plain(end.fd).state, State::kPlain);
+  EXPECT_TRUE(answer().empty());
+  EXPECT_EQ(end.recv(100), pattern(100));
+}
+
 }  // namespace
 }  // namespace ddpsock::engine

@@ -33,9 +33,10 @@ bool is_at_urgent_mark(int fd) {
 }
 
 // A program that was woken by the marker and not by bytes would read past an urgent byte of which
-// no poller has told it yet. The kernel will.
-bool is_at_unseen_urgent_byte(int fd, int flags) {
-  return ((flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd)) && is_at_urgent_mark(fd);
+// no poller has told it yet. The kernel will, but for who reads no more: there nothing waits.
+bool is_at_unseen_urgent_byte(const Connection& c, int fd, int flags) {
+  return !c.rx.is_shut && ((flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd)) &&
+         is_at_urgent_mark(fd);
 }
 
 // All of it may be here by now, and the edge have come with the marker: the kernel gives one again
@@ -123,7 +124,7 @@ bool pass_over_what_is_there(Connection& c, int fd, Io& io) {
 }
 
 // The kernel's word from now on. A program may have set it since the way back began.
-static void give_back_low_water(const Connection& c, int fd) {
+void give_back_low_water(const Connection& c, int fd) {
   if (const int low_water = c.rx.low_water; low_water > 1) set_kernel_low_water(fd, low_water);
 }
 
@@ -138,8 +139,9 @@ Io recv_turned(Connection& c, int fd, IoCursor& to, int flags, size_t got, Patie
   const bool is_truncating = (flags & MSG_TRUNC) != 0;
   got += deliver_ready(c, to, is_truncating);
   if (to.left() == 0) return Io::ok(static_cast<ssize_t>(got));
-  const bool may_wait = got == 0 || (flags & MSG_WAITALL) != 0;
-  if (!may_wait) flags |= MSG_DONTWAIT;
+  const auto mark = static_cast<size_t>(std::max(c.rx.low_water.load(), 1));
+  const auto has_enough = [&] { return got > 0 && got >= mark && (flags & MSG_WAITALL) == 0; };
+  if (has_enough()) flags |= MSG_DONTWAIT;
   Io io{};
   if (!pass_over_repeated(c, fd, flags, patience, got > 0, io)) return end_turned(c, got, io);
   if (const size_t n = std::min<size_t>(to.left(), c.inbox.left); n > 0) {
@@ -148,28 +150,34 @@ Io recv_turned(Connection& c, int fd, IoCursor& to, int flags, size_t got, Patie
     c.r.received.bytes.add(n);
     c.inbox.beg += static_cast<uint32_t>(n);
     c.inbox.left -= static_cast<uint32_t>(n);
-    if ((flags & MSG_WAITALL) == 0) flags |= MSG_DONTWAIT;
+    if (has_enough()) flags |= MSG_DONTWAIT;
   }
   {
     Hold hold(c, c.tx.lease);
     // An error that was kept is the kernel's no more, so this has to tell it.
     const bool has_said_all = hold.try_take() && c.rx.error == 0 && c.tx.error == 0;
     if (has_said_all && become_plain(c, fd) && got == 0)
-      return Io::fail(is_at_unseen_urgent_byte(fd, flags) ? refuse_before_urgent_byte(c, fd)
-                                                          : EPROTOTYPE);
+      return Io::fail(is_at_unseen_urgent_byte(c, fd, flags) ? refuse_before_urgent_byte(c, fd)
+                                                             : EPROTOTYPE);
   }
   if (to.left() == 0) return Io::ok(static_cast<ssize_t>(got));
   // As the kernel's own, a call ends before the urgent byte.
   if (got > 0 && is_at_urgent_mark(fd)) return Io::ok(static_cast<ssize_t>(got));
   if (got == 0) give_back_low_water(c, fd);
-  if (const int e = await_again(c, fd, flags, patience, got > 0); e != 0)
+  // The kernel is to wait for what is missing.
+  const bool is_below_mark = got > 0 && got < mark && (flags & MSG_DONTWAIT) == 0;
+  if (is_below_mark) set_kernel_low_water(fd, static_cast<int>(mark - got));
+  if (const int e = await_again(c, fd, flags, patience, got > 0); e != 0) {
+    if (is_below_mark && fd >= 0) give_back_low_water(c, fd);
     return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(e);
+  }
   std::array<iovec, kMostSlices> parts;
   size_t size = to.left();
   msghdr m{};
   m.msg_iov = parts.data();
   m.msg_iovlen = IoCursor(to).slice(parts, size);
   const ssize_t n = ask_in(c.rx.is_asleep, flags, [&] { return base::sys.recvmsg(fd, &m, flags); });
+  if (is_below_mark && still(c, fd) == fd) give_back_low_water(c, fd);
   if (n <= 0) return end_turned(c, got, n < 0 ? Io::fail(errno) : Io::ok(0));
   c.r.received.bytes.add(static_cast<size_t>(n));
   return Io::ok(static_cast<ssize_t>(got) + n);
@@ -210,9 +218,20 @@ Io readable_turned(Connection& c, int fd) {
 
 bool is_recv_ready_turned(Connection& c, int fd) {
   Io io{};
-  if (!c.inbox.ready.is_empty()) return true;
+  const auto mark = static_cast<size_t>(std::max(c.rx.low_water.load(), 1));
+  const size_t beside = c.inbox.ready.size();
+  if (beside >= mark) return true;
   if (!pass_over_what_is_there(c, fd, io)) return io.error != EAGAIN;
-  return c.inbox.left > 0 || is_ready_now(fd, POLLIN);
+  const size_t here = beside + c.inbox.left;
+  if (mark == 1) return here > 0 || is_ready_now(fd, POLLIN);
+  // What cannot grow any more need not reach the mark.
+  return here + bytes_queued(fd) >= mark || is_ready_now(fd, POLLRDHUP) ||
+         is_receiving_at_limit(fd);
+}
+
+bool is_recv_ready_plain(const Connection& c, int fd) {
+  give_back_low_water(c, fd);
+  return is_ready_now(fd, POLLIN);
 }
 
 }  // namespace ddpsock::engine

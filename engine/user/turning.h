@@ -19,6 +19,9 @@ Io recv_turned(Connection& c, int fd, IoCursor& to, int flags, size_t got, Patie
 Io peek_turned(Connection& c, int fd, std::span<const iovec> to, int flags);
 Io readable_turned(Connection& c, int fd);
 bool is_recv_ready_turned(Connection& c, int fd);
+bool is_recv_ready_plain(const Connection& c, int fd);
+// The program's SO_RCVLOWAT, for what the kernel is to count.
+void give_back_low_water(const Connection& c, int fd);
 
 // Before a read that sleeps: 0 where that may, by the kernel's own timeout; or the call has slept
 // before, and this has waited for what is left of its time. `has_part`: of what is wanted; then a

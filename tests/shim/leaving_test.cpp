@@ -265,6 +265,17 @@ TEST_F(Leaving, WhatIsBehindUrgentDataComesWithAnEdge) {
   EXPECT_TRUE(is_same(got, bytes));
 }
 
+// Nothing waits there any more, not even for an urgent byte.
+TEST_F(Leaving, WhoReadsNoMoreReadsAnEndBehindUrgentData) {
+  Pair pair = connected_pair();
+  const int fd = pair.server.get();
+  expect_alive(pair.client.get(), fd);
+  ASSERT_EQ(send(pair.client.get(), "!", 1, MSG_OOB), 1) << strerror(errno);
+  ASSERT_EQ(shutdown(fd, SHUT_RD), 0);
+  char byte;
+  EXPECT_EQ(recv(fd, &byte, 1, MSG_DONTWAIT), 0) << strerror(errno);
+}
+
 bool comes_with_a_time_stamp(int from, int to) {
   send_all(from, "x");
   char byte;
