@@ -254,6 +254,8 @@ class Stream {
   // an octet of the engine's own brought, and that destroyed nothing, is an end.
   // What a call was told, and keeps for the next one, it takes where the kernel has nothing to say.
   virtual int judge_error(int error) { return error; }
+  // For the next call: one that has something to return met it behind that.
+  virtual void keep_error(int /*error*/) {}
   // Is there such an error? The kernel has told it and does not report it to pollers any more.
   virtual bool has_kept_error() const { return false; }
   // The same where pollers report an error, or the end of both directions: which of POLLERR and

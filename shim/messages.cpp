@@ -202,9 +202,10 @@ int outliving(const Socket& socket) {
 
 // Like the kernel, holds the socket for all messages: who has its number after one that slept gets
 // nothing of the rest, which goes on with what outlives the number. An error is reported only if it
-// is the first message's. Nothing: the call is libc's. move(use, stream, fd, message) -> Io;
-// is_last(message) once it has been moved; move_plain(fd, messages) -> int where the connection has
-// returned to plain TCP behind some.
+// is the first message's; behind others that were received it is kept for the next call. Nothing:
+// the call is libc's. move(use, stream, fd, message) -> Io; is_last(message) once it has been
+// moved; move_plain(fd, messages) -> int where the connection has returned to plain TCP behind
+// some.
 template <typename Move, typename IsLast, typename MovePlain>
 std::optional<int> move_each(int fd, int flags, Direction direction, std::span<mmsghdr> messages,
                              Move move, IsLast is_last, MovePlain move_plain) {
@@ -224,6 +225,8 @@ std::optional<int> move_each(int fd, int flags, Direction direction, std::span<m
       if (is_taken || use.phase() != Phase::kPlain) return done;
       return done + std::max(move_plain(fd, messages.subspan(static_cast<size_t>(done))), 0);
     }
+    if (*moved < 0 && done > 0 && direction == Direction::kReceive)
+      use->stream.load(std::memory_order_acquire)->keep_error(errno);
     if (*moved < 0) return done > 0 ? done : -1;
     m.msg_len = static_cast<unsigned>(*moved);
     ++done;

@@ -63,6 +63,7 @@ class UserStream final : public Stream {
     const int judged = engine::judge_error(c_, error);
     return note_told(judged != 0 ? judged : engine::take_kept_error(c_));
   }
+  void keep_error(int error) override { engine::keep_error(c_, error); }
   bool has_kept_error() const override { return engine::has_kept_error(c_); }
   short untrue_at_end() const override { return engine::untrue_at_end(c_); }
   void note_linger(bool is_resetting) override { engine::note_linger(c_, is_resetting); }

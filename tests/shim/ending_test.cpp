@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <functional>
@@ -223,6 +224,33 @@ TEST_F(Ending, AnErrorIsTheFirstThingThatRecvmmsgTells) {
   EXPECT_EQ(errno, EPIPE) << strerror(errno);
   EXPECT_EQ(recvmmsg(client_, &message, 1, 0, nullptr), 1);
   EXPECT_EQ(message.msg_len, 0U);
+}
+
+// It is no end for who reads on.
+TEST_F(Ending, AnErrorBehindMessagesOfARecvmmsgIsToldNext) {
+  expect_alive(client_, server_);
+  expect_alive(client_, server_);
+  send_all(client_, "unread");
+  await_queued(server_, 6);
+  std::atomic<pid_t> reader_id = 0;
+  std::jthread reader([&] {
+    char bytes[2];
+    iovec parts[2] = {{&bytes[0], 1}, {&bytes[1], 1}};
+    mmsghdr messages[2] = {};
+    for (int i = 0; i < 2; ++i) {
+      messages[i].msg_hdr.msg_iov = &parts[i];
+      messages[i].msg_hdr.msg_iovlen = 1;
+    }
+    reader_id = gettid();
+    EXPECT_EQ(recvmmsg(client_, messages, 2, 0, nullptr), 1) << strerror(errno);
+  });
+  while (reader_id == 0) sched_yield();
+  await_asleep(reader_id);
+  send_all(server_, "a");
+  pair_.server.close();
+  reader.join();
+  expect_recv_fails(client_, ECONNRESET);
+  expect_end_of_stream(client_);
 }
 
 TEST_F(Ending, AnEmptyWritevSaysNothingOfTheEnd) {
