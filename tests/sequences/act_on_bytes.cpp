@@ -56,6 +56,16 @@ void say_what_came(const Object& object, const Moved& moved, size_t size, Answer
   if (!is_untouched(bytes, moved.bytes, size + 16)) answer.add(", touched what is behind");
 }
 
+void note_reset(const Object& object, long result) {
+  if (Direction* way = incoming(object); way != nullptr && result < 0 && errno == ECONNRESET)
+    way->is_cut = true;
+}
+
+bool asks_for_error_first(int how) {
+  constexpr int kRecvmmsg = 3, kRawRecvmmsg = 6;
+  return how == kRecvmmsg || how == kRawRecvmmsg;
+}
+
 void receive(const Op& op, Answer& answer) {
   const int fd = fd_of(op.argument[0]), how = op.argument[3];
   const size_t size = std::min(static_cast<size_t>(op.argument[1]), kRoom - 16);
@@ -65,8 +75,10 @@ void receive(const Op& op, Answer& answer) {
       (flags & MSG_DONTWAIT) == 0 && (base::kernel_call(SYS_fcntl, fd, F_GETFL) & O_NONBLOCK) == 0;
   if (may_sleep && (is_below_mark(fd, size) || !claim(object, true)))
     return answer.add("not certain");
+  if (asks_for_error_first(how) && !is_reset_certain(object)) return answer.add("not certain");
   memset(buffer(), kUntouched, size + 16);
   const Moved moved = receive_by(how, fd, buffer(), size, flags);
+  note_reset(object, moved.result);
   answer.add_result(moved.result);
   if (moved.result < 0) return;
   say_what_came(object, moved, size, answer);
@@ -105,6 +117,7 @@ void send_bytes(const Op& op, Answer& answer) {
   if (is_awaited(object)) flags &= ~MSG_MORE;
   if (size > kPiece) claim_room(object);
   const Moved moved = send_by(how, fd, bytes_to_send(object, size), size, flags);
+  note_reset(object, moved.result);
   count_sent(object, moved.bytes);
   // How much TCP takes of what is more than it can take is its own affair, and of what follows.
   const bool is_part = moved.result > 0 && moved.bytes < size && size > kPiece;
@@ -115,6 +128,13 @@ void send_bytes(const Op& op, Answer& answer) {
     if (outgoing(object) != nullptr) outgoing(object)->is_full = true;
     return;
   }
+  // Which it is depends on whether the peer's end has come, and that on what room there is for what
+  // stands before it.
+  const Direction* in = incoming(object);
+  const bool is_end_uncertain =
+      in != nullptr && in->was_filled && in->is_ended && in->received < in->sent;
+  if (moved.result < 0 && is_end_uncertain && (errno == ECONNRESET || errno == EPIPE))
+    return answer.add("ECONNRESET or EPIPE");
   answer.add_result(moved.result);
   if (moved.result >= 0 && moved.bytes != static_cast<size_t>(moved.result))
     answer.add(", %zu bytes", moved.bytes);
@@ -188,7 +208,8 @@ void drain(const Op& op, Answer& answer) {
     }
     // Who reads no more may be told of an end between bytes; how much of much a reset leaves is
     // TCP's affair.
-    const bool is_cut = way->was_filled && got < 0 && errno == ECONNRESET;
+    note_reset(object, got);
+    const bool is_cut = way->was_filled && way->is_cut;
     const char* amount = way->is_unwanted || is_cut ? "some" : is_all ? "all" : "not all";
     answer.add("%s%s, then ", amount, is_right ? "" : " of other bytes");
     return answer.add_result(got);

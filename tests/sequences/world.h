@@ -32,6 +32,7 @@ struct Direction {
   std::atomic<bool> is_ended;           // by shutdown, at the sending end
   std::atomic<bool> is_unwanted;        // by shutdown, at the receiving end
   std::atomic<bool> was_filled;         // with how much, nobody knows
+  std::atomic<bool> is_cut;             // by a reset, of which the receiving end has been told
   std::atomic<bool> is_broken_off;      // a sender of much ended in its call: as for was_filled
   std::atomic<int> receive_timeout_ms;  // of who receives
   std::atomic<uint32_t> urgent;         // bytes that may not come with the others
