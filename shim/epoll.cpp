@@ -170,7 +170,6 @@ template <unsigned kItems, typename Wait>
 template <typename Wait>
 int wait_beside_memory(WatchedSet& watched, epoll_event* events, int room,
                        const PollDeadline& deadline, Wait wait) {
-  const WatchedSet::Inside inside(watched);
   for (;;) {
     const bool may_sleep = !deadline.is_over();
     const int found =
@@ -198,7 +197,6 @@ template <typename Wait>
 int wait_in_kernel(WatchedSet& watched, epoll_event* events, int room, const PollDeadline& deadline,
                    Wait wait) {
   constexpr int kMostStale = 8;
-  const WatchedSet::Inside inside(watched);
   watched.settle();
   watched.tell_all();
   for (int stale = 0;; ++stale) {
@@ -228,8 +226,14 @@ int wait_on(int set, epoll_event* events, int room, const PollDeadline& deadline
   };
   WatchedSet* watched =
       room > 0 && is_sound(events, sizeof *events) ? WatchedSet::find(set) : nullptr;
-  if (watched == nullptr) WatchedSet::tell_kernel();
-  if (watched == nullptr) return corrected(events, room, deadline);
+  std::optional<WatchedSet::Inside> inside;
+  if (watched != nullptr) inside.emplace(*watched, set);
+  if (!inside || !inside->is_of_set()) {
+    inside.reset();
+    WatchedSet::settle_elsewhere(nullptr);
+    WatchedSet::tell_kernel();
+    return corrected(events, room, deadline);
+  }
   return watched->is_for_kernel(room)
              ? wait_in_kernel(*watched, events, room, deadline, corrected)
              : wait_beside_memory(*watched, events, room, deadline, corrected);
@@ -271,7 +275,7 @@ int own_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
   WatchedSet::Change change(set, operation, fd, is_sound(event, sizeof *event) ? event : nullptr);
   const bool is_deferred = change.defer();
   std::optional<MemberChange> member;
-  if (is_any_watched() || (is_any_set_watched() && !is_deferred)) member.emplace(set);
+  if (is_any_watched()) member.emplace(set);
   const int result = is_deferred ? 0 : real.epoll_ctl(set, operation, fd, event);
   if (result != 0) return result;
   if (is_any_watched() && operation != EPOLL_CTL_DEL) note_member(set, fd, event->data);

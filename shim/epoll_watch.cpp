@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "base/cancellation.h"
 #include "base/fd.h"
@@ -147,6 +148,7 @@ void forget_watches_in(int set) {
 
 // In a child that a signal handler forked inside the call it is not counted any more.
 void MemberChange::end() {
+  if (!std::exchange(is_counted_, false)) return;
   uint64_t now = changes_.load();
   while (now >> 32 == before_ >> 32 && !changes_.compare_exchange_weak(now, now - 1)) {
   }

@@ -63,6 +63,7 @@ class MemberChange : private base::Unfinished {
 
   Changes& changes_;
   const uint64_t before_;
+  bool is_counted_ = true;
 };
 // `fd` has become, or stays, a member of `set` with this data: an event with it may be this one's
 // from now on, and is not withdrawn on the word of another.

@@ -3,11 +3,11 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/keep_errno.h"
 #include "base/process.h"
-#include "shim/epoll_watch.h"
 #include "shim/memory_watch.h"
 #include "shim/real.h"
 
@@ -43,7 +43,7 @@ bool is_all_in_memory(const engine::Glance& glance) {
 }  // namespace
 
 void WatchedSet::tell(Watch& w, int fd) {
-  w.is_hushed.store(false);
+  if (w.is_hushed.load(std::memory_order_relaxed)) w.is_hushed.store(false);
   tell_but_hush(w, fd);
 }
 
@@ -81,10 +81,10 @@ void WatchedSet::tell_seen(Watch& w, int fd, uint32_t version) {
 void WatchedSet::tell_all() {
   if (!is_deferring_.load()) return;
   const Hold hold(*this);
-  tell_all_held();
+  tell_all_now();
 }
 
-void WatchedSet::tell_all_held() {
+void WatchedSet::tell_all_now() {
   if (!is_deferring_.load()) return;
   is_kernel_behind_.store(false);
   end_quiet();
@@ -155,17 +155,22 @@ bool WatchedSet::settle() {
   bool has_bytes = false, has_left = false;
   if (!is_quiet()) questions_.store(0, std::memory_order_relaxed);
   each([&](Watch& w, int fd) {
-    if (!w.has_lazy_bell.load(std::memory_order_relaxed)) return;
+    // Before: another thread may report it meanwhile.
+    if (!w.has_lazy_bell.load(std::memory_order_relaxed) || !w.has_lazy_bell.exchange(false))
+      return;
     with_stream(fd, [&](engine::Stream& stream) {
       stream.let_bells_lie(0);
       stream.settle(fd);
       has_bytes |= stream.glance().has_bytes;
     });
-    w.has_lazy_bell.store(false, std::memory_order_relaxed);
     has_left |= !w.is_wanted.load(std::memory_order_relaxed);
   });
   if (has_left) free_what_left();
   return !has_bytes;
+}
+
+void WatchedSet::settle_last() {
+  std::exchange(lying_in_, nullptr)->settle();
 }
 
 // Members that were deleted and stayed for their bells' sake.
@@ -209,7 +214,6 @@ uint32_t WatchedSet::without_bell(const epoll_event& event) {
   uint32_t left = event.events;
   bool is_watched = false;
   const base::KeepErrno keep;
-  const int set = set_.load(std::memory_order_relaxed) - 1;
   each([&](Watch& w, int fd) {
     const uint32_t version = w.version.load();
     if (!w.is(fd, version) || w.data.load(std::memory_order_relaxed) != event.data.u64) return;
@@ -224,11 +228,11 @@ uint32_t WatchedSet::without_bell(const epoll_event& event) {
     if ((left & kEnded) != 0 && w.is_hushed.load(std::memory_order_relaxed)) {
       // With that it is readable too.
       const uint32_t wanted = w.events.load(std::memory_order_relaxed);
-      if (!MemberChange::is_any_of(set)) left &= wanted | EPOLLERR | EPOLLHUP;
+      if (!is_changing()) left &= wanted | EPOLLERR | EPOLLHUP;
       left |= wanted & (kReadable | EPOLLRDHUP);
       return tell_seen(w, fd, version);
     }
-    if ((left & kReadable) == 0 || (left & kEnded) != 0 || MemberChange::is_any_of(set)) return;
+    if ((left & kReadable) == 0 || (left & kEnded) != 0 || is_changing()) return;
     with_stream(fd, [&](engine::Stream& stream) {
       if (is_for_bell(w, fd, stream)) {
         left &= ~kReadable;

@@ -132,7 +132,7 @@ bool MemoryLook::spin() {
 }
 
 // The events of a stream that are now being reported, and whose they are. Of two threads one gets
-// an edge. What has ceased to be a member meanwhile is left as who took it out wants it.
+// an edge.
 uint32_t MemoryLook::take(Item& item, uint64_t& data) {
   WatchedSet::Watch& w = *item.watch;
   uint32_t news = item.news;
@@ -145,11 +145,12 @@ uint32_t MemoryLook::take(Item& item, uint64_t& data) {
   } else if (w.reported.exchange(mark, std::memory_order_relaxed) == mark) {
     news &= ~kReadable;
   }
+  WatchedSet::lying_in_ = &set_;
   item.stream->let_bells_lie(base::thread_id());
   w.has_lazy_bell.exchange(true);
   if (is_current(item)) return news;
+  // None did so: only this thread would have let one lie. The number may be another's.
   item.stream->let_bells_lie(0);
-  item.stream->settle(item.fd);
   return 0;
 }
 

@@ -5,7 +5,8 @@
 // not ready before that. So passes go on until one adds nothing, and the kernel, which knows the
 // rest, is asked between them.
 //
-// Keeps the streams from being closed while it lives; nobody sleeps meanwhile.
+// Keeps the streams from being closed while it lives; nobody sleeps meanwhile, but for a thread
+// that changes the set.
 #ifndef DDPSOCK_SHIM_MEMORY_LOOK_H_
 #define DDPSOCK_SHIM_MEMORY_LOOK_H_
 
@@ -104,7 +105,7 @@ class MemoryLook {
   template <typename Is>
   Item* find_item(Is is);
   Item& found_item(unsigned n) { return items_[order_[n] % kAll]; }
-  static uint32_t take(Item& item, uint64_t& data);
+  uint32_t take(Item& item, uint64_t& data);
 
   WatchedSet& set_;
   Item* const items_;      // the first `count_` are made

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/keep_errno.h"
 #include "base/process.h"
+#include "base/spin.h"
 #include "shim/epoll_watch.h"
 #include "shim/fd_table.h"
 #include "shim/real.h"
@@ -21,15 +22,16 @@
 namespace ddpsock::shim {
 
 constinit std::atomic<unsigned> watched_sets{0};
+thread_local constinit WatchedSet* WatchedSet::lying_in_{nullptr};
 constinit std::atomic<unsigned> WatchedSet::deferred{0};
 constinit std::atomic<uint32_t> WatchedSet::generation_{0};
 constinit std::array<std::atomic<uint64_t>, WatchedSet::kMostNumbers / 64> WatchedSet::own_{};
-constinit std::array<std::atomic<uint64_t>, WatchedSet::kMostNumbers / 64> WatchedSet::claiming_{};
 
 namespace {
 
 constexpr unsigned kMostSets = 16;
 // Who changes a set waits so long for another thread that does.
+constexpr int kLooks = 200;  // without sleeping
 constexpr Duration kPatience = Duration::from_ms(1000);
 constexpr uint32_t kReadable = EPOLLIN | EPOLLRDNORM;
 constexpr uint32_t kWritable = EPOLLOUT | EPOLLWRNORM;
@@ -72,8 +74,14 @@ void WatchedSet::notice_fork() {
   if (generation_.load(std::memory_order_relaxed) == now) [[likely]]
     return;
   generation_.store(now, std::memory_order_relaxed);
+  renew_leases();
   tell_kernel();
   in_child();
+}
+
+// Who has one is a thread of the parent's, or is inside the call that forked.
+void WatchedSet::renew_leases() {
+  for (WatchedSet& s : sets) new (&s.lease_) base::Lease;
 }
 
 void WatchedSet::note_created(int set) {
@@ -106,9 +114,10 @@ void WatchedSet::share_own(int set) {
 
 void WatchedSet::share_all() {
   must_share_.store(false);
-  const int set = set_.load() - 1;
-  if (set < 0) return;
-  set_own(set, false);
+  const int known = set_.load();
+  if (known <= claimed(0)) set_.store(0);  // a handler has jumped out of the claim
+  if (known <= 0) return;
+  set_own(known - 1, false);
   each([this](Watch& w, int fd) { hand_over(w, fd); });
   forget_all();
 }
@@ -132,55 +141,47 @@ void WatchedSet::in_child() {
   generation_.store(base::process_generation(), std::memory_order_relaxed);
   for (std::atomic<uint64_t>& numbers : own_)
     if (numbers.load(std::memory_order_relaxed) != 0) numbers.store(0, std::memory_order_relaxed);
-  for (std::atomic<uint64_t>& numbers : claiming_)
-    if (numbers.load(std::memory_order_relaxed) != 0) numbers.store(0, std::memory_order_relaxed);
   MemberChange::in_child();
+  renew_leases();
   for (WatchedSet& s : sets) {
-    // A thread that has it is the parent's, or is inside the call that forked.
-    new (&s.lease_) base::Lease;
     s.inside_.store(0, std::memory_order_relaxed);
     const int set = s.set_.load(std::memory_order_relaxed);
-    if (set == kMaking) s.set_.store(0, std::memory_order_relaxed);
+    if (set <= claimed(0)) s.set_.store(0, std::memory_order_relaxed);
     if (set > 0) s.forget_all();
     s.free_if_left();
   }
 }
 
-// nullptr: there is no room, or another thread is at it.
+// nullptr: there is no room, or another thread is at it. What the set holds is asked when all who
+// change it from now on wait for that.
 WatchedSet* WatchedSet::claim(int set, std::optional<Hold>& hold) {
-  std::atomic<uint64_t>& numbers = claiming_[static_cast<unsigned>(set) / 64];
-  const uint64_t number = uint64_t{1} << (set % 64);
-  if ((numbers.fetch_or(number) & number) != 0) return nullptr;
-  WatchedSet* s = find(set);
-  if (s != nullptr) {
-    hold.emplace(*s);
-  } else {
-    s = take_set(set, hold);
-  }
-  numbers.fetch_and(~number);
-  return s;
-}
-
-// What the set holds is asked when all who change it from now on wait for that.
-WatchedSet* WatchedSet::take_set(int set, std::optional<Hold>& hold) {
   for (bool has_swept = false;; has_swept = true) {
     for (WatchedSet& s : sets) {
       int free = 0;
-      if (!s.set_.compare_exchange_strong(free, kMaking)) continue;
-      hold.emplace(s);
-      if (!hold->is_held()) {
-        hold.reset();
-        s.set_.store(0);
+      if (s.set_.load(std::memory_order_relaxed) != 0 ||
+          !s.set_.compare_exchange_strong(free, claimed(set)))
         continue;
+      if (!s.is_claimed_elsewhere(set)) hold.emplace(s);
+      if (!hold || !hold->is_held() || s.set_.load() != claimed(set)) {
+        hold.reset();
+        int mine = claimed(set);
+        s.set_.compare_exchange_strong(mine, 0);
+        return nullptr;
       }
+      // A child that was forked inside a change may have left something.
+      for (Watch& w : s.watches_) w.free();
+      s.end_.store(0, std::memory_order_relaxed);
       s.must_share_.store(false);
       s.has_forked_.store(false, std::memory_order_relaxed);
-      s.inside_.store(0, std::memory_order_relaxed);
       s.quiet_after_.store(0, std::memory_order_relaxed);
-      s.set_.store(set + 1);
+      // Whoever takes it back has been counted.
       watched_sets.fetch_add(1, std::memory_order_acq_rel);
+      s.set_.store(set + 1);
       s.others_.learn(set);
-      return &s;
+      if (is_own(set)) return &s;
+      s.forget_all();  // somebody else has it since
+      hold.reset();
+      return nullptr;
     }
     if (has_swept) return nullptr;
     for (const WatchedSet& s : sets)
@@ -188,6 +189,15 @@ WatchedSet* WatchedSet::take_set(int set, std::optional<Hold>& hold) {
           other >= 0 && !may_be_epoll_set(other))
         forget_set(other);
   }
+}
+
+// Of threads that claim one at once the first in the row has it.
+bool WatchedSet::is_claimed_elsewhere(int set) const {
+  for (const WatchedSet& s : sets) {
+    const int other = s.set_.load();
+    if (&s != this && (other == set + 1 || (other == claimed(set) && &s < this))) return true;
+  }
+  return false;
 }
 
 WatchedSet::Watch* WatchedSet::find_fd(int fd) {
@@ -305,7 +315,9 @@ void WatchedSet::unwatch(int fd) {
   if (w == nullptr) return;
   w->is_wanted.store(false, std::memory_order_relaxed);
   w->is_in_kernel.store(false, std::memory_order_relaxed);
-  if (!w->has_lazy_bell.load(std::memory_order_relaxed)) w->free();
+  // Who reports it sees that, or is seen.
+  w->version.fetch_add(1);
+  if (!w->has_lazy_bell.load()) w->free();
 }
 
 bool WatchedSet::defer(int operation, int fd, const epoll_event* event) {
@@ -330,10 +342,12 @@ bool WatchedSet::defer(int operation, int fd, const epoll_event* event) {
     w->events.store(event->events, std::memory_order_relaxed);
     w->data.store(event->data.u64, std::memory_order_release);
   }
-  is_kernel_behind_.store(true);
-  if (!is_deferring_.exchange(true)) deferred.fetch_add(1);
-  // Either a thread that goes to wait sees that, or it is seen here.
-  if (inside_.load() > 0) tell_all_held();
+  is_kernel_behind_.store(true, std::memory_order_relaxed);
+  if (is_deferring_.load(std::memory_order_relaxed)) return true;
+  deferred.fetch_add(1);
+  is_deferring_.store(true);
+  // Either a thread that goes to wait sees that, and waits for this change, or it is seen here.
+  if (inside_.load() > 0) tell_all_now();
   return true;
 }
 
@@ -342,7 +356,11 @@ WatchedSet::Hold::Hold(WatchedSet& set)
   begin();
   using Outcome = base::Lease::Outcome;
   Outcome got = set.lease_.try_acquire();
-  if (got == Outcome::kBusy) {
+  for (int look = 0; got == Outcome::kBusy && look < kLooks; ++look) {
+    base::Spin::relax();
+    if (!set.lease_.is_held()) got = set.lease_.try_acquire();
+  }
+  if (got == Outcome::kBusy && !set.must_share_.load()) {
     const base::KeepErrno keep;
     const Time give_up = base::now() + kPatience;
     do {
@@ -379,19 +397,22 @@ void WatchedSet::Hold::end() {
 }
 
 WatchedSet::Change::Change(int set, int operation, int fd, const epoll_event* event)
-    : number_(set),
-      operation_(operation),
-      fd_(fd),
-      event_(event),
-      is_for_us_(operation != EPOLL_CTL_DEL && event != nullptr && may_serve(set, fd, *event)),
-      set_(find(set)) {
+    : number_(set), operation_(operation), fd_(fd), event_(event), set_(find(set)) {
   if (set_ != nullptr) {
     hold_.emplace(*set_);
-  } else if (is_for_us_) {
+  } else if (operation != EPOLL_CTL_DEL && event != nullptr && may_serve(set, fd, *event)) {
     set_ = claim(set, hold_);
   }
-  if (hold_ && hold_->is_held() && is_of_set()) return;
-  if (hold_ && hold_->is_held()) set_ = nullptr;  // forgotten meanwhile
+  if (!hold_) return;
+  const bool is_held = hold_->is_held();
+  if (is_held && set_->set_.load(std::memory_order_relaxed) == number_ + 1) {
+    set_->changing_.store(fd + 1);
+    return;
+  }
+  // What was put off of this member comes first, for who is refused too.
+  Watch* const w = is_held ? nullptr : set_->find_fd(fd);
+  if (w != nullptr) set_->tell(*w, fd);
+  if (is_held) set_ = nullptr;  // forgotten meanwhile
   hold_.reset();
 }
 
@@ -401,44 +422,59 @@ bool WatchedSet::Change::defer() {
 }
 
 void WatchedSet::Change::note() {
-  if (hold_) return note_in(*set_);
+  const bool is_in_order = hold_.has_value();
   // Refused; or, where it was not watched, it may be since.
-  WatchedSet* s = set_ == nullptr ? find(number_) : nullptr;
-  if (s == nullptr) return;
-  const Hold hold(*s);
-  if (hold.is_held()) note_in(*s);
+  if (!is_in_order && (set_ != nullptr || (set_ = find(number_)) == nullptr)) return;
+  if (!is_in_order) hold_.emplace(*set_);
+  if (!hold_->is_held() || set_->set_.load(std::memory_order_relaxed) != number_ + 1) return;
+  if (operation_ == EPOLL_CTL_DEL) {
+    set_->unwatch(fd_);
+  } else if (event_ != nullptr && is_in_order && may_serve(number_, fd_, *event_)) {
+    set_->watch(fd_, *event_);
+  } else if (event_ != nullptr) {
+    // Where others may have changed it meanwhile, nobody knows which the kernel heard last.
+    set_->leave_to_kernel(fd_, *event_);
+  }
+  hold_.reset();
 }
 
-// Of what another thread may have changed meanwhile, nobody knows which the kernel heard last.
-void WatchedSet::Change::note_in(WatchedSet& set) {
-  if (set.set_.load(std::memory_order_relaxed) != number_ + 1) return;
-  if (operation_ == EPOLL_CTL_DEL) return set.unwatch(fd_);
-  if (event_ == nullptr) return;
-  hold_&& is_for_us_ ? set.watch(fd_, *event_) : set.leave_to_kernel(fd_, *event_);
-}
-
-WatchedSet::Inside::Inside(WatchedSet& set) : set_(set) {
-  set.inside_.fetch_add(1);
+WatchedSet::Inside::Inside(WatchedSet& watched, int set)
+    : Unfinished([](base::Unfinished& inside) { static_cast<Inside&>(inside).end(); }),
+      set_(watched),
+      generation_(base::process_generation()) {
+  begin();
+  set_.inside_.fetch_add(1);
+  is_of_set_ = set_.set_.load() == set + 1;
+  if (!is_of_set_) return;
+  settle_elsewhere(&set_);
   const uint32_t me = base::thread_id();
-  if (set.waiter_.load() != me && set.waiter_.exchange(me) != me) set.tell_all();
+  if (set_.waiter_.load() != me && set_.waiter_.exchange(me) != me) set_.tell_all();
 }
 
-// Of a member that is being added somebody may have been told already, who closes it now.
+// In a child that a signal handler forked meanwhile nobody is counted.
+void WatchedSet::Inside::end() {
+  if (base::process_generation() != generation_) return;
+  if (set_.inside_.fetch_sub(1) == 1 && set_.set_.load() == kLeft) set_.free_if_left();
+}
+
+// Of a member that is being added somebody may have been told already, who closes it now. Who adds
+// it later finds that the number is no stream's any more: it was taken out of the table before
+// this.
 void WatchedSet::forget_fd(int fd, bool is_still_watched) {
   if (!is_any_set_watched()) return;
   for (WatchedSet& s : sets) {
     if (s.set_.load(std::memory_order_acquire) <= 0) continue;
-    if (!s.lease_.is_held() && s.find_fd(fd) == nullptr) {
+    const bool is_changing = s.changing_.load() == fd + 1 && s.lease_.is_held();
+    if (!is_changing && s.find_fd(fd) == nullptr) {
       s.others_.remove(fd);
       continue;
     }
     const Hold hold(s);
-    if (!hold.is_held()) continue;
     s.others_.remove(fd);
     Watch* w = s.find_fd(fd);
     if (w == nullptr) continue;
     if (is_still_watched) s.tell(*w, fd);
-    w->free();
+    w->free();  // who is refused too: the number may be another's soon
   }
 }
 

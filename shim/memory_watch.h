@@ -52,9 +52,9 @@ class WatchedSet {
   }
   // This set's: whoever asks one that others hold finds that told already (share()).
   void tell_all();
-  // Holds what is known of a set's members still. Nothing waits for long: who is refused, as in a
-  // signal handler that has interrupted the holder, asks the kernel alone, and the set becomes the
-  // kernel's when the holder is done.
+  // Holds what is known of a set's members still. Who is refused, as in a signal handler that has
+  // interrupted the holder, or after a second, asks the kernel alone, and the set becomes the
+  // kernel's when the holder is done; until then nobody waits for that.
   class Hold : private base::Unfinished {
    public:
     explicit Hold(WatchedSet& set);
@@ -83,35 +83,39 @@ class WatchedSet {
     // What the kernel need not hear of before it is asked the next time: programs change what they
     // wait for twice a message. True: it is done. Only for the one thread that waits here.
     bool defer();
-    // The kernel has done it.
+    // The kernel has done it. The set is free for others then.
     void note();
 
    private:
-    bool is_of_set() const { return set_->set_.load(std::memory_order_relaxed) == number_ + 1; }
-    void note_in(WatchedSet& set);
-
     const int number_, operation_, fd_;
     const epoll_event* const event_;
-    const bool is_for_us_;
     WatchedSet* set_;
     std::optional<Hold> hold_;
   };
-  // A thread waits in the set, from its first look to its return.
-  class Inside {
+  // A thread waits in set `set`, from its first look to its return.
+  class Inside : private base::Unfinished {
    public:
-    explicit Inside(WatchedSet& set);
-    ~Inside() {
-      if (set_.inside_.fetch_sub(1) == 1 && set_.set_.load() == kLeft) set_.free_if_left();
-    }
+    Inside(WatchedSet& watched, int set);
+    ~Inside() { end(); }
     Inside(const Inside&) = delete;
     Inside& operator=(const Inside&) = delete;
+    // False: it has become the kernel's meanwhile, and this place perhaps another set's.
+    bool is_of_set() const { return is_of_set_; }
 
    private:
+    void end();
+
     WatchedSet& set_;
+    const uint32_t generation_;
+    bool is_of_set_ = false;
   };
 
   // About to sleep: the kernel shall tell the truth about all of them. False: one has bytes.
   bool settle();
+  // This thread is about to wait in another set than `here`, which may have the same streams.
+  static void settle_elsewhere(const WatchedSet* here) {
+    if (lying_in_ != nullptr && lying_in_ != here) settle_last();
+  }
   // Takes from an answer of the kernel's what it reports for a bell that was left there. How many
   // events are left.
   int without_bells(epoll_event* answer, int count);
@@ -145,15 +149,14 @@ class WatchedSet {
     std::atomic<int> fd;  // plus 1; 0: free
     // Raised whenever it is freed: who looks without a Hold finds out that it is another's.
     std::atomic<uint32_t> version;
-    std::atomic<uint32_t> events;  // as the program wants them
-    std::atomic<bool> is_wanted;
-    std::atomic<bool> is_in_kernel;  // and with which events and data the kernel knows it
-    std::atomic<uint32_t> kernel_events;
-    std::atomic<uint64_t> kernel_data;
-    std::atomic<uint64_t> data;
+    std::atomic<uint32_t> events;         // as the program wants them
+    std::atomic<uint32_t> kernel_events;  // as the kernel knows them
+    std::atomic<uint64_t> data, kernel_data;
     std::atomic<uint64_t> reported;  // mark() of up to where, for edge-triggered ones
     std::atomic<uint64_t> seen;      // how far at `seen_at`
     std::atomic<int64_t> seen_at;
+    std::atomic<bool> is_wanted;
+    std::atomic<bool> is_in_kernel;
     std::atomic<bool> has_order;  // its writer notes times
     std::atomic<bool> has_lazy_bell;
     std::atomic<bool> is_hushed;  // the kernel is not to say that it is readable
@@ -169,10 +172,14 @@ class WatchedSet {
     void want_order(int number);
     void free();
   };
+  static_assert(sizeof(Watch) == 64);
   friend class MemoryLook;
+  // The set of whose streams this thread has let bells lie; perhaps another's by now.
+  [[gnu::tls_model("initial-exec")]] static thread_local constinit WatchedSet* lying_in_;
+  static void settle_last();
 
   static constexpr unsigned kMostNumbers = 65536;
-  static std::array<std::atomic<uint64_t>, kMostNumbers / 64> own_, claiming_;
+  static std::array<std::atomic<uint64_t>, kMostNumbers / 64> own_;
   static std::atomic<unsigned> deferred;     // sets that have something to tell
   static std::atomic<uint32_t> generation_;  // of the process that the sets are known in
   static void tell_kernel_all();
@@ -189,7 +196,10 @@ class WatchedSet {
   static void before_fork();
   static void in_child();
   static void notice_fork();
-  void tell_all_held();
+  static void renew_leases();
+  // Is a change under way? What becomes a member may have any data.
+  bool is_changing() const { return lease_.is_held() || must_share_.load(); }
+  void tell_all_now();
   void tell(Watch& w, int fd);
   void tell_but_hush(Watch& w, int fd);
   static uint32_t events_for_kernel(const Watch& w);
@@ -207,7 +217,7 @@ class WatchedSet {
   void free_what_left();
   static bool may_serve(int set, int fd, const epoll_event& event);
   static WatchedSet* claim(int set, std::optional<Hold>& hold);
-  static WatchedSet* take_set(int set, std::optional<Hold>& hold);
+  bool is_claimed_elsewhere(int set) const;
   void free_if_left();
   void forget_all();
   void share_all();
@@ -226,12 +236,14 @@ class WatchedSet {
   void hand_over_seen(Watch& w, int fd, uint32_t version);
   void tell_seen(Watch& w, int fd, uint32_t version);
 
-  // Forgotten with a thread inside; taken, and not known yet.
-  static constexpr int kLeft = -1, kMaking = -2;
-  std::atomic<int> set_;  // plus 1; 0: free; or one of these
-  base::Lease lease_;     // of Hold
-  std::atomic<bool>
-      must_share_;  // what is known may be wrong: somebody had to change it without one
+  // Forgotten with a thread inside; claimed for a set, and not known yet.
+  static constexpr int kLeft = -1;
+  static constexpr int claimed(int set) { return -2 - set; }
+  std::atomic<int> set_;  // plus 1; 0: free; or one of these. All look for theirs among these
+  alignas(64) base::Lease lease_;  // of Hold
+  std::atomic<int> changing_;      // the descriptor that it was last taken for, plus 1
+  // What is known may be wrong: somebody had to change it without a Hold.
+  std::atomic<bool> must_share_;
   std::atomic<uint32_t> waiter_;  // the thread that waited here last
   std::atomic<int> inside_;
   std::atomic<bool> is_deferring_;

@@ -517,6 +517,96 @@ TEST_F(MemoryWatch, ASetThatAHandlerChangesInsideAChangeIsTheKernels) {
   EXPECT_EQ(look(), uint32_t{EPOLLIN});
 }
 
+// Or closes a member. The number may be another's soon.
+TEST_F(MemoryWatch, WhatAHandlerClosesInsideAChangeIsNoMember) {
+  static const auto epoll_ctl_of_libc = real.epoll_ctl;
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 1, EPOLLIN), 0);
+  bool is_member = true;
+  act_of_handler = [&] {
+    const int number = std::exchange(fds[1], -1);
+    close(number);
+    is_member = WatchedSet::find(set)->has(number);
+  };
+  signal(SIGUSR1, [](int) { act_of_handler(); });
+  real.epoll_ctl = [](int to, int operation, int fd, epoll_event* event) {
+    const int result = epoll_ctl_of_libc(to, operation, fd, event);
+    if (operation == EPOLL_CTL_ADD) raise(SIGUSR1);
+    return result;
+  };
+  EXPECT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
+  real.epoll_ctl = epoll_ctl_of_libc;
+  signal(SIGUSR1, SIG_DFL);
+  EXPECT_FALSE(is_member);
+}
+
+// Or changes what was put off before.
+TEST_F(MemoryWatch, WhatWasPutOffComesBeforeAHandlersChange) {
+  static const auto epoll_ctl_of_libc = real.epoll_ctl;
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 1, EPOLLIN), 0);
+  publish(1);
+  ASSERT_EQ(look(), uint32_t{EPOLLIN});
+  glance(1).has_bytes = false;
+  ASSERT_EQ(control(EPOLL_CTL_DEL, 1, 0), 0);
+  static bool has_come;
+  has_come = false;
+  act_of_handler = [this] { EXPECT_EQ(control(EPOLL_CTL_ADD, 1, EPOLLIN, 900), 0); };
+  signal(SIGUSR1, [](int) { act_of_handler(); });
+  real.epoll_ctl = [](int to, int operation, int fd, epoll_event* event) {
+    const int result = epoll_ctl_of_libc(to, operation, fd, event);
+    if (operation == EPOLL_CTL_ADD && !std::exchange(has_come, true)) raise(SIGUSR1);
+    return result;
+  };
+  EXPECT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
+  real.epoll_ctl = epoll_ctl_of_libc;
+  signal(SIGUSR1, SIG_DFL);
+  ring(1);
+  epoll_event event{};
+  ASSERT_EQ(epoll_wait(set, &event, 1, 0), 1);
+  EXPECT_EQ(event.data.u64, 900u);
+}
+
+// A thread that does not come out of its change is waited for once, and not by who closes what is
+// in no set. By each call it would be minutes.
+TEST_F(MemoryWatch, AChangeThatDoesNotEndIsWaitedForOnce) {
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
+  WatchedSet* const watched = WatchedSet::find(set);
+  ASSERT_NE(watched, nullptr);
+  std::atomic<bool> is_held = false, may_end = false;
+  std::thread holder([&] {
+    const WatchedSet::Hold hold(*watched);
+    is_held = hold.is_held();
+    while (!may_end) std::this_thread::yield();
+  });
+  while (!is_held) std::this_thread::yield();
+  close(std::exchange(fds[1], -1));
+  for (uint64_t i = 0; i < 300; ++i) EXPECT_EQ(control(EPOLL_CTL_MOD, 0, EPOLLIN, 1'000 + i), 0);
+  may_end = true;
+  holder.join();
+  EXPECT_EQ(WatchedSet::find(set), nullptr);
+  ring(0);
+  epoll_event event{};
+  ASSERT_EQ(epoll_wait(set, &event, 1, 0), 1);
+  EXPECT_EQ(event.data.u64, 1'299u);
+}
+
+// Between finding a set and counting itself a thread may lose it to the kernel, and its place to
+// another set.
+TEST_F(MemoryWatch, WhoComesLateIsNotInsideAnotherSet) {
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
+  WatchedSet* const watched = WatchedSet::find(set);
+  ASSERT_NE(watched, nullptr);
+  EXPECT_TRUE(WatchedSet::Inside(*watched, set).is_of_set());
+  WatchedSet::share(set);
+  EXPECT_FALSE(WatchedSet::Inside(*watched, set).is_of_set());
+  const int other = epoll_create1(EPOLL_CLOEXEC);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  ASSERT_EQ(epoll_ctl(other, EPOLL_CTL_ADD, fds[1], &event), 0);
+  EXPECT_EQ(WatchedSet::find(other), watched);
+  EXPECT_FALSE(WatchedSet::Inside(*watched, set).is_of_set());
+  close(other);
+}
+
 // And one that jumps out of it: nobody waits for that change to end.
 TEST_F(MemoryWatch, AChangeThatAHandlerJumpsOutOfHoldsNobodyUp) {
   static const auto epoll_ctl_of_libc = real.epoll_ctl;

@@ -116,7 +116,8 @@ int get_error(int fd, void* value, socklen_t* length) {
   if (use && use.phase() == Phase::kMessage) error = message_socket_error(use);
   if (error != 0 && error != EAGAIN) return copy_out(error, value, length);
   const int result = real.getsockopt(fd, SOL_SOCKET, SO_ERROR, value, length);
-  if (result == 0 && *length == sizeof(error) && use && has_live_stream(use.phase())) {
+  if (result == 0 && *length == sizeof(error) && use && has_live_stream(use.phase()) &&
+      is_true_entry(use, fd)) {
     memcpy(&error, value, sizeof(error));
     error = use->stream.load(std::memory_order_acquire)->judge_error(error);
     memcpy(value, &error, sizeof(error));

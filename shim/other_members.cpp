@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cancellation.h"
 #include "base/fd.h"
 #include "shim/real.h"
 
@@ -28,6 +29,7 @@ void OtherMembers::learn(int set) {
   char text[4096];
   snprintf(text, sizeof text, "/proc/self/fdinfo/%d", set);
   const int saved_errno = errno;
+  const base::Uncancelled whole;
   const int file = open(text, O_RDONLY | O_CLOEXEC);
   size_t size = 0;
   ssize_t n = file >= 0 ? 1 : -1;

@@ -70,7 +70,7 @@ bool may_hear_bells(int fd) {
   if (socket == nullptr || socket->phase.load(std::memory_order_acquire) != Phase::kStream)
     return false;
   const SocketUse use(fd);
-  return use && use.phase() == Phase::kStream &&
+  return use && use.phase() == Phase::kStream && is_true_entry(use, fd) &&
          use->stream.load(std::memory_order_acquire)->glance().is_in_memory;
 }
 
@@ -113,7 +113,7 @@ short untrue_at_end(int fd) {
 bool has_kept_error(int fd) {
   if (!is_served(fd)) return false;
   const SocketUse use(fd);
-  return use && use.phase() == Phase::kStream &&
+  return use && use.phase() == Phase::kStream && is_true_entry(use, fd) &&
          use->stream.load(std::memory_order_acquire)->has_kept_error();
 }
 

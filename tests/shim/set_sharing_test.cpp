@@ -10,7 +10,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -83,6 +86,33 @@ TEST_F(SetSharing, ASetIsReadableForPollersWhenAMemberIs) {
     FD_SET(set_.get(), &readers);
     EXPECT_EQ(select(set_.get() + 1, &readers, nullptr, nullptr, nullptr), 1) << round;
     EXPECT_EQ(recv_exactly(server_, 3), "abc");
+  }
+}
+
+// A thread that goes from one set to another is told of each message there, also where it reads
+// with more room than there are bytes, and takes that for the end.
+TEST_F(SetSharing, AStreamInTwoSetsIsToldOfInBoth) {
+  const Fd other(epoll_create1(EPOLL_CLOEXEC));
+  ASSERT_EQ(control(set_.get(), EPOLL_CTL_ADD, server_, EPOLLIN), 0);
+  ASSERT_EQ(control(other.get(), EPOLL_CTL_ADD, server_, EPOLLIN | EPOLLET), 0);
+  const auto read_some = [this] {
+    std::array<char, 64> room;
+    return recv(server_, room.data(), room.size(), 0);
+  };
+  for (int round = 0; round < 5 && !HasFailure(); ++round) {
+    send_all(pair_.client.get(), "abc");
+    EXPECT_EQ(wait(set_.get(), kSoon), uint32_t{EPOLLIN}) << round;
+    EXPECT_EQ(read_some(), 3);
+    wait(other.get(), 10);
+    for (int message = 0; message < 3; ++message) {
+      std::thread sender([this] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));  // until this one sleeps
+        send_all(pair_.client.get(), "abc");
+      });
+      EXPECT_EQ(wait(other.get(), kSoon), uint32_t{EPOLLIN}) << round << ", " << message;
+      EXPECT_EQ(read_some(), 3);
+      sender.join();
+    }
   }
 }
 
