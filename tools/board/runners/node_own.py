@@ -15,7 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import events
 
 FLAGS = re.compile(r"^// Flags: (.*)$", re.MULTILINE)
-SECONDS = 40
+SECONDS = 100
 HOSTS = "127.0.0.1 localhost\n::1 localhost\n"
 OPENSSL = "deps/openssl/openssl/apps/openssl.cnf"
 
