@@ -55,8 +55,14 @@ Io shutdown(Connection& c, int fd, int how) {
     note_end_in_memory(c);
     if (c.r.memory.sending == Way::kMemory) close_for_sending(c);
   }
-  if (base::sys.shutdown(fd, how) != 0) return Io::fail(errno);
+  // Before: whom it wakes in a send is told of an end of its own.
+  const bool was_shut = c.tx.is_shut;
   if (how != SHUT_RD) c.tx.is_shut = true;
+  if (base::sys.shutdown(fd, how) != 0) {
+    const int error = errno;
+    c.tx.is_shut = was_shut;
+    return Io::fail(error);
+  }
   if (how != SHUT_WR) c.rx.is_shut = true;
   if (c.tx.is_shut && c.rx.is_shut) close_for_receiving(c);
   return Io::ok(0);

@@ -296,7 +296,8 @@ Io send_one_sided(Connection& c, int fd, std::span<const iovec> from, int flags)
   size_t sent = 0;
   for (;;) {
     const size_t before = left.left();
-    const Io io = send_piece(c, fd, left, flags, sent > 0);
+    const bool is_further = sent > 0;
+    const Io io = send_piece(c, fd, left, flags | (is_further ? MSG_NOSIGNAL : 0), is_further);
     sent += before - left.left();
     if (!io.is_ok() && sent == 0) return io;
     if (!io.is_ok() || left.left() == 0) return Io::ok(static_cast<ssize_t>(sent));
@@ -310,6 +311,8 @@ static Io send_piece(Connection& c, int number, IoCursor& left, int flags, bool 
   Descriptor fd(c, number);
   Hold hold(c, c.tx.lease);
   if (const int e = hold.take(fd, Hold::kSend, flags); e != 0) return Io::fail(e);
+  // What comes behind a piece is for the next call to tell.
+  if (is_further && (c.tx.error != 0 || c.is_state(StreamState::kFailed))) return Io::fail(EPIPE);
   if (const int e = tell_send_error(c, fd, flags); e != 0) return Io::fail(e);
   if (c.is_state(StreamState::kFailed)) return broken_pipe(fd, flags);
   if (!c.tx.is_started) {

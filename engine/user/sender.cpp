@@ -155,8 +155,8 @@ void Sender::send_contiguous(size_t bytes) {
     left -= payload;
   }
   auto size = static_cast<size_t>(p - buffer);
-  const ssize_t n = without_cancellation(
-      [&] { return base::sys.send(fd_, buffer, size, flags_ | MSG_DONTWAIT); });
+  const ssize_t n =
+      without_cancellation([&] { return base::sys.send(fd_, buffer, size, burst_flags()); });
   if (n < 0) {
     on_refusal();
     return;
@@ -228,8 +228,7 @@ void Sender::send_blocks(size_t allowed) {
   msghdr m{};
   m.msg_iov = list.data();
   m.msg_iovlen = used;
-  const ssize_t n =
-      without_cancellation([&] { return base::sys.sendmsg(fd_, &m, flags_ | MSG_DONTWAIT); });
+  const ssize_t n = without_cancellation([&] { return base::sys.sendmsg(fd_, &m, burst_flags()); });
   if (n < 0) {
     on_refusal();
     return;
@@ -248,6 +247,11 @@ void Sender::send_blocks(size_t allowed) {
 
 // The credit was wrong about the kernel's memory: look again. A kernel that calls the socket
 // writable and refuses all the same leaves a blocking call nothing to wait for but the clock.
+// A call that returns a part raises no signal: the next one tells what happened.
+int Sender::burst_flags() const {
+  return flags_ | MSG_DONTWAIT | (sent_ > 0 ? MSG_NOSIGNAL : 0);
+}
+
 void Sender::on_refusal() {
   tx_.credit = 0;
   error_ = errno;

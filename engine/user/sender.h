@@ -54,6 +54,7 @@ class Sender {
   void send_contiguous(size_t bytes);
   uint8_t* write_chunk(uint8_t* p, uint32_t payload, uint32_t msn, IoCursor& from);
   void send_blocks(size_t allowed);
+  int burst_flags() const;
   void on_refusal();
   void on_cut(std::span<iovec> list, size_t taken);
   void keep_tail(IoCursor bytes, size_t size);

@@ -158,6 +158,27 @@ TEST_F(Ending, TheErrorBehindAPartOfASendIsToldOnce) {
   }
 }
 
+// By SIGPIPE too: a program that sends once, and looks at the count, is not killed.
+TEST_F(Ending, ASendThatReturnsAPartRaisesNoSignal) {
+  static int signals;
+  signals = 0;
+  struct sigaction counting = {}, before;
+  counting.sa_handler = [](int) { ++signals; };
+  ASSERT_EQ(sigaction(SIGPIPE, &counting, &before), 0);
+  expect_alive(client_, server_);
+  pair_.server.close();
+  const std::string much = pattern(10'000'000);
+  const ssize_t part = send(client_, much.data(), much.size(), 0);
+  EXPECT_GT(part, 0);
+  EXPECT_LT(part, static_cast<ssize_t>(much.size()));
+  EXPECT_EQ(signals, 0);
+  errno = 0;
+  EXPECT_EQ(send(client_, "a", 1, 0), -1);
+  EXPECT_EQ(errno, EPIPE);
+  EXPECT_EQ(signals, 1);
+  sigaction(SIGPIPE, &before, nullptr);
+}
+
 TEST_F(Ending, PollersTellOfAResetThatIsToldBehindBytes) {
   expect_alive(client_, server_);
   expect_alive(client_, server_);

@@ -243,9 +243,14 @@ bool Arena::hold_record(uint32_t i) {
   note_held(i);
   if (me < HolderSet::kMax) head(i)->holders.add(me);
   if (is_live(i)) return true;
+  let_go(i);
+  return false;
+}
+
+void Arena::let_go(uint32_t i) {
+  const uint32_t me = my_place();
   note_not_held(i);
   if (me < HolderSet::kMax) head(i)->holders.remove(me);
-  return false;
 }
 
 uint32_t Arena::live_records() const {

@@ -126,7 +126,10 @@ class Arena {
   template <typename F>
   void* find_record(F matches) {
     for (uint32_t i = 0; i < rotation(); ++i)
-      if (is_live(i) && matches(record(i)) && hold_record(i)) return record(i);
+      if (is_live(i) && matches(record(i)) && hold_record(i)) {
+        if (matches(record(i))) return record(i);
+        let_go(i);  // it was given to another connection meanwhile
+      }
     return nullptr;
   }
 
@@ -189,6 +192,7 @@ class Arena {
   uint32_t rotation() const;
   bool is_live(uint32_t i);
   bool hold_record(uint32_t i);
+  void let_go(uint32_t i);
   RecordHead* head(uint32_t i);
   void* record(uint32_t i);
   void* take_free_record(uint32_t round);
