@@ -9,6 +9,7 @@
 #include <new>
 
 #include "base/random.h"
+#include "engine/shm/joining.h"
 #include "engine/shm/sealed_file.h"
 
 namespace ddpsock::engine::shm {
@@ -19,16 +20,13 @@ constexpr size_t kSize = kPage + 2 * sizeof(MessageLane);
 // Another layout gets another number.
 constexpr uint64_t kLayout = 0x0001'67736d'70646464 ^ kMessageRing;
 constexpr char kName[] = "ddpsock-message";
-// Head::joining; 0 as long as it is open.
-constexpr uint32_t kJoined = 1, kWithdrawn = 2;
 // What is provided at once.
 constexpr uint32_t kStep = 32 * 1024;
 
 }  // namespace
 
 struct MessageMemory::Head {
-  std::atomic<uint64_t> layout;
-  std::atomic<uint32_t> joining;
+  Joining joining;
   uint64_t secret;
   SocketName socket;
   struct End {  // by each about itself
@@ -77,7 +75,7 @@ Result<std::unique_ptr<MessageMemory>> MessageMemory::make(const SocketName& soc
   head.secret = made->secret_;
   head.socket = socket;
   made->introduce();
-  head.layout.store(kLayout, std::memory_order_release);
+  head.joining.offer(kLayout);
   return made;
 }
 
@@ -93,25 +91,19 @@ Result<std::unique_ptr<MessageMemory>> MessageMemory::join(uint32_t pid, uint32_
     return fail_errno(ENOMEM);
   }
   Head& head = joined->head();
-  if (head.layout.load(std::memory_order_acquire) != kLayout || head.socket != socket)
-    return fail_errno(EPROTO);
+  if (!head.joining.is_offered(kLayout) || head.socket != socket) return fail_errno(EPROTO);
   joined->secret_ = head.secret;
   if (!joined->provide(1)) return fail_errno(ENOMEM);
   joined->introduce();
   joined->meet();
-  uint32_t open = 0;
-  if (!head.joining.compare_exchange_strong(open, kJoined, std::memory_order_acq_rel))
-    return fail_errno(EPROTO);
+  if (!head.joining.join()) return fail_errno(EPROTO);
   return joined;
 }
 
 bool MessageMemory::settle() {
   file_.reset();
   if (!is_connected_end_) return true;
-  uint32_t open = 0;
-  const bool is_withdrawn =
-      head().joining.compare_exchange_strong(open, kWithdrawn, std::memory_order_acq_rel);
-  if (is_withdrawn || open != kJoined) return false;
+  if (head().joining.withdraw() || !head().joining.is_joined()) return false;
   meet();
   return true;
 }

@@ -16,8 +16,6 @@ static_assert(kPage == kLanePage);
 constexpr size_t kSegmentSize = kLanesSize + 2 * kRingsSize;
 // Another layout gets another number.
 constexpr uint64_t kLayout = 0x0006'6d656d'70646464 ^ kSegmentSize;
-// SegmentHead::joining; 0 as long as it is open.
-constexpr uint32_t kJoined = 1, kWithdrawn = 2;
 // SegmentHead::phase. Above them a count.
 constexpr uint64_t kMoved = 4, kStays = 8, kCount = 16;
 constexpr char kName[] = "ddpsock-stream";
@@ -69,7 +67,7 @@ Result<Segment::Made> Segment::make() {
   for (const End end : {End::kConnected, End::kAccepted}) (*segment)->lane_from(end).reset();
   SegmentHead& head = head_of(*segment);
   head.secret = secret;
-  head.layout.store(kLayout, std::memory_order_release);
+  head.joining.offer(kLayout);
   return Made{*segment, std::move(*fd), secret};
 }
 
@@ -79,24 +77,16 @@ Result<Segment*> Segment::open(const Offer& offer) {
   const auto segment = map(fd->get());
   if (!segment) return segment;
   SegmentHead& head = head_of(*segment);
-  if (head.layout.load(std::memory_order_acquire) == kLayout && head.secret == offer.secret)
-    return segment;
+  if (head.joining.is_offered(kLayout) && head.secret == offer.secret) return segment;
   (*segment)->unmap();
   return fail_errno(EPROTO);
 }
 
-bool Segment::join() {
-  uint32_t open = 0;
-  return head_of(this).joining.compare_exchange_strong(open, kJoined, std::memory_order_acq_rel);
+Joining& Segment::joining() {
+  return head_of(this).joining;
 }
-
-bool Segment::withdraw() {
-  uint32_t open = 0;
-  return head_of(this).joining.compare_exchange_strong(open, kWithdrawn, std::memory_order_acq_rel);
-}
-
-bool Segment::is_joined() const {
-  return head_of(this).joining.load(std::memory_order_acquire) == kJoined;
+const Joining& Segment::joining() const {
+  return head_of(this).joining;
 }
 
 uint64_t Segment::phase() const {

@@ -14,6 +14,7 @@
 
 #include "base/fd.h"
 #include "base/result.h"
+#include "engine/shm/joining.h"
 #include "engine/shm/lane.h"
 #include "engine/shm/sealed_file.h"
 
@@ -29,8 +30,7 @@ struct Offer {
 };
 
 struct SegmentHead {
-  std::atomic<uint64_t> layout;   // kLayout
-  std::atomic<uint32_t> joining;  // kJoined: an accepting end has mapped it; kWithdrawn: none may
+  Joining joining;
   // Who is sending FPDUs, whether the stream has moved into the memory, and how often either end
   // has sent FPDUs since they were both there.
   std::atomic<uint64_t> phase;
@@ -60,12 +60,8 @@ class Segment {
   // Maps what is offered. EACCES (another user, or a process that hides), ENOENT (gone, or another
   // pid namespace), EPROTO (not what it says), ENOMEM.
   static Result<Segment*> open(const Offer& offer);
-  // The accepting end's word that it has the memory; from then on the other end may use its lane.
-  // False: it was given before, by whomever.
-  [[nodiscard]] bool join();
-  // The connecting end's word that nobody may join any more. False: somebody has.
-  bool withdraw();
-  bool is_joined() const;
+  Joining& joining();
+  const Joining& joining() const;
 
   // Both directions move from the wire into memory at once, at a moment at which neither end is
   // sending FPDUs; what an end has made sure of about those sent before, it has made sure of in

@@ -31,7 +31,7 @@ class SegmentTest : public testing::Test {
 Errno error_of(const Offer& offer) {
   const auto opened = Segment::open(offer);
   if (!opened) return opened.error();
-  const bool is_joined = (*opened)->join();
+  const bool is_joined = (*opened)->joining().join();
   (*opened)->unmap();
   return is_joined ? Errno{0} : Errno{EALREADY};
 }
@@ -39,25 +39,25 @@ Errno error_of(const Offer& offer) {
 TEST(Segment, OnceWithdrawnNobodyJoins) {
   const auto made = Segment::make();
   ASSERT_TRUE(made);
-  EXPECT_TRUE(made->segment->withdraw());
-  EXPECT_FALSE(made->segment->join());
-  EXPECT_FALSE(made->segment->is_joined());
+  EXPECT_TRUE(made->segment->joining().withdraw());
+  EXPECT_FALSE(made->segment->joining().join());
+  EXPECT_FALSE(made->segment->joining().is_joined());
   made->segment->unmap();
   const auto other = Segment::make();
   ASSERT_TRUE(other);
-  EXPECT_TRUE(other->segment->join());
-  EXPECT_FALSE(other->segment->withdraw());
-  EXPECT_TRUE(other->segment->is_joined());
+  EXPECT_TRUE(other->segment->joining().join());
+  EXPECT_FALSE(other->segment->joining().withdraw());
+  EXPECT_TRUE(other->segment->joining().is_joined());
   other->segment->unmap();
 }
 
 TEST_F(SegmentTest, BothEndsSeeTheSameLanes) {
-  EXPECT_FALSE(mine.segment->is_joined());
+  EXPECT_FALSE(mine.segment->joining().is_joined());
   const auto theirs = Segment::open(offer);
   ASSERT_TRUE(theirs.has_value());
-  EXPECT_FALSE(mine.segment->is_joined());
-  EXPECT_TRUE((*theirs)->join());
-  EXPECT_TRUE(mine.segment->is_joined());
+  EXPECT_FALSE(mine.segment->joining().is_joined());
+  EXPECT_TRUE((*theirs)->joining().join());
+  EXPECT_TRUE(mine.segment->joining().is_joined());
   for (const End end : {End::kConnected, End::kAccepted}) {
     Lane& lane = mine.segment->lane_from(end);
     EXPECT_EQ((*theirs)->lane_from(end).bell.armed.load(), 1u);
@@ -186,12 +186,12 @@ TEST_F(SegmentTest, AnotherProcessJoinsAndItsDeathLeavesNothing) {
   if (child == 0) {
     mine.segment->unmap();
     const auto theirs = Segment::open(offer);
-    if (theirs && (*theirs)->join()) (*theirs)->lane_from(End::kAccepted).small[5] = 55;
+    if (theirs && (*theirs)->joining().join()) (*theirs)->lane_from(End::kAccepted).small[5] = 55;
     kill(getpid(), SIGKILL);
   }
   waitpid(child, nullptr, 0);
   EXPECT_EQ(mine.segment->lane_from(End::kAccepted).small[5], 55);
-  EXPECT_TRUE(mine.segment->is_joined());
+  EXPECT_TRUE(mine.segment->joining().is_joined());
 }
 
 // In a child: what this process has used up already would count too.

@@ -161,7 +161,7 @@ int offer_memory_later(Connection& c, int fd) {
   if (Hold receive(c, c.rx.lease); receive.try_take()) InLane(c)->note_fpdu(c.rx.msn);
   const bool is_still_sole = c.arena.is_sole_holder(&c.r);
   if (!is_still_sole || !m.state.compare_exchange_strong(unasked, MemoryState::kOffered)) {
-    segment.withdraw();
+    segment.joining().withdraw();
     if (!is_still_sole) m.state.compare_exchange_strong(unasked, MemoryState::kShared);
     m.sending = Way::kWireAgain;
     return 0;
@@ -173,7 +173,7 @@ int offer_memory_later(Connection& c, int fd) {
     error = send_memory_offer(c, fd, {m.offer.pid, m.offer.fd, m.offer.secret});
   }
   if (error == 0) return 0;
-  segment.withdraw();
+  segment.joining().withdraw();
   m.state = MemoryState::kNotWanted;
   m.sending = Way::kWireAgain;
   drop_descriptor(c);
@@ -234,7 +234,7 @@ int try_to_join(Connection& c, int fd) {
   const bool is_sole = c.arena.is_sole_holder(&c.r);
   (*segment)->lane_from(m.end).writer.fpdus.store(c.tx.msn, std::memory_order_relaxed);
   const bool may_join = is_sole && on_joined(c, fd, MemoryState::kInvited);
-  if (may_join && (*segment)->join()) {
+  if (may_join && (*segment)->joining().join()) {
     InLane(c)->note_fpdu(c.rx.msn);
     return 0;
   }
@@ -251,7 +251,7 @@ int try_to_join(Connection& c, int fd) {
 // Has the peer joined what we offered? REQUIRES: the send lease.
 static void notice_joining(Connection& c, int fd) {
   const shm::Segment* segment = c.segment.load(std::memory_order_acquire);
-  if (segment != nullptr && segment->is_joined()) on_joined(c, fd, MemoryState::kOffered);
+  if (segment != nullptr && segment->joining().is_joined()) on_joined(c, fd, MemoryState::kOffered);
 }
 
 // A program that only receives would keep the descriptor for good.
@@ -259,7 +259,7 @@ void notice_joining_while_receiving(Connection& c, int fd) {
   // Another thread was sending when the answer came.
   if ((c.r.peer_features & DDPSOCK_FEATURE_JOINS) == 0) withdraw_offer(c);
   const shm::Segment* segment = c.segment.load(std::memory_order_acquire);
-  if (segment == nullptr || !segment->is_joined()) return;
+  if (segment == nullptr || !segment->joining().is_joined()) return;
   Hold hold(c, c.tx.lease);
   if (hold.try_take()) on_joined(c, fd, MemoryState::kOffered);
 }
@@ -271,7 +271,7 @@ void withdraw_offer(Connection& c) {
   Hold hold(c, c.tx.lease);
   if (!hold.try_take()) return;
   shm::Segment* segment = c.segment.load(std::memory_order_acquire);
-  if (segment == nullptr || !segment->withdraw()) return;
+  if (segment == nullptr || !segment->joining().withdraw()) return;
   c.r.memory.state = MemoryState::kNotWanted;
   c.r.memory.sending = Way::kWireAgain;
   drop_descriptor(c);
@@ -281,7 +281,7 @@ MemoryState memory_state(const Connection& c) {
   const MemoryState state = c.r.memory.state.load(std::memory_order_acquire);
   const shm::Segment* segment = c.segment.load(std::memory_order_acquire);
   const bool has_joined =
-      state == MemoryState::kOffered && segment != nullptr && segment->is_joined();
+      state == MemoryState::kOffered && segment != nullptr && segment->joining().is_joined();
   return has_joined ? MemoryState::kJoined : state;
 }
 

@@ -81,7 +81,7 @@ class Attacker {
         shm::Segment::open({hello->memory->pid, hello->memory->fd, hello->memory->secret});
     ASSERT_TRUE(segment.has_value());
     segment_ = *segment;
-    ASSERT_TRUE(segment_->join());
+    ASSERT_TRUE(segment_->joining().join());
     victims_end_ = shm::End::kConnected;
     send_start_frame(mpa::FrameKind::kReply, {.max_payload = 60'000});
   }
