@@ -23,12 +23,10 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/result.h"
-#include "mpa/agreement.h"
 #include "rdmap/qp_counters.h"
 #include "rdmap/stag_table.h"
 #include "rdmap/state.h"
@@ -37,11 +35,7 @@
 
 namespace ddpsock::engine {
 
-namespace shm {
-class MessageMemory;
-}
-
-class Stream;
+class Medium;  // queue/carrier.h, of engines in software
 
 // Work, completions, rights and Terminates are RDMAP's own vocabulary: values without behaviour.
 namespace op = rdmap::op;
@@ -56,6 +50,7 @@ using rdmap::RecvWr;
 using rdmap::Refusal;
 using rdmap::RegisterError;
 using rdmap::Rights;
+using rdmap::Rtr;
 using rdmap::SendWr;
 using rdmap::TermCode;
 using rdmap::TerminateInfo;
@@ -74,10 +69,9 @@ enum class Capability : uint32_t {
   kSrq = 1u << 8,               // shared receive queues
   kNeedsCredit = 1u << 9,       // the lower layer does not push back: the ULP counts receives
   kKernelTrueReadiness = 1u << 10,  // Need::wants_* may be given to the kernel's own pollers
-  kExportable = 1u << 11,           // Residue::state can be imported by another engine
-  kUnregisteredLocal = 1u << 12,    // local memory need not be registered (a NIC's must; Read sinks
+  kUnregisteredLocal = 1u << 11,    // local memory need not be registered (a NIC's must; Read sinks
                                     // and atomics' targets always must)
-  kWireTap = 1u << 13,              // Start::tap is called: the bytes on the wire pass through here
+  kWireTap = 1u << 12,              // Start::tap is called: the bytes on the wire pass through here
 };
 
 class Capabilities {
@@ -213,27 +207,38 @@ class WireTap {
   ~WireTap() = default;
 };
 
-// MPA start-up happens outside (engine/user/handshake.h does it on a socket) and is handed in.
-struct Start {
-  LowerLayer lower{};
-  mpa::Agreement agreement = {};
+// What the two ends know of each other before the first message.
+struct Parameters {
+  // Reads the peer may have outstanding here, and we there: kNotAgreed is what QpAttr says.
+  static constexpr uint32_t kNotAgreed = 0xffff'ffff;
+  uint32_t ird = 0;
+  uint32_t ord = 0;
+  bool is_initiator = false;
+  Rtr rtr = Rtr::kNone;
+  // Of connections on which messages are framed.
+  bool has_crc = true;
+  bool send_markers = false;
+  bool receive_markers = false;
+  uint8_t revision = 2;  // of the start-up: for who records the connection
   // Largest ULPDU to send. 0: one TCP segment's worth, which is all one may send to strangers
   // (RFC 5044 section 5); otherwise what the peer announced that it takes.
   uint32_t max_ulpdu = 0;
-  // The byte stream that has this connection, too: FPDUs lie between its chunks (one_sided.h), and
-  // ends of the queue pair but a Terminate leave it alone. Engines with kInlineStream.
-  Stream* stream = nullptr;
-  Bytes already_read = {};  // what was read beyond the start-up frames; borrowed for the call
-  WireTap* tap = nullptr;   // lives until the last advance(); ignored without kWireTap
-  // Settled with the peer (engine/shm/message_memory.h): what is to be said goes there, and `lower`
-  // carries bells and the end. Outlives the queue pair; ignored by engines that have no use for it.
-  shm::MessageMemory* memory = nullptr;
+};
+
+// Start-up happens outside (connect/) and is handed in.
+struct Start {
+  LowerLayer lower{};
+  // How the peer is reached over it, of what the engine's own header names; nullptr: as usual.
+  // Borrowed for the call.
+  const Medium* medium = nullptr;
+  Parameters parameters = {};
+  WireTap* tap = nullptr;  // lives until the last advance(); ignored without kWireTap
 };
 
 enum class StartError : uint8_t {
   kBadState,       // started before
   kBadLowerLayer,  // not a connection this engine can use
-  kDepths,         // the agreement's IRD or ORD exceeds QpAttr
+  kDepths,         // IRD or ORD exceeds QpAttr
   kNoMemory,       // as with kDepths: nothing happened, the connection is as it was
 };
 
@@ -285,12 +290,6 @@ enum class DetachError : uint8_t {
   kBusy,      // work is under way. From now on none is accepted: advance(), then try again
 };
 
-// What is left when DDP is taken off a connection.
-struct Residue {
-  LowerLayer lower{};
-  std::vector<uint8_t> state = {};  // kExportable: for the engine that goes on; empty: DDP is over
-};
-
 // One connection. Made idle; receives may be posted before start(), so that the peer's first
 // message finds one.
 class Qp {
@@ -331,7 +330,7 @@ class Qp {
   // bytes of the lower layer are the caller's. The two ends agree about it by messages; the one
   // that detaches first sends no raw byte before it has received one, because until the other has
   // detached, too, everything is read as FPDUs.
-  virtual Result<Residue, DetachError> detach() = 0;
+  virtual Result<LowerLayer, DetachError> detach() = 0;
 
   virtual QpState state() const = 0;
   // Why it failed or ended; the peer's Terminate decoded.

@@ -15,10 +15,10 @@
 #include <mutex>
 #include <optional>
 
+#include "connect/handshake.h"
 #include "engine/one_sided.h"
 #include "engine/shm/message_memory.h"
 #include "engine/stream.h"
-#include "engine/user/handshake.h"
 #include "engine/user/relatives/message_record.h"
 #include "message/handle.h"
 #include "message/queue.h"
@@ -197,7 +197,7 @@ class Connection final : public Handle, private engine::OneSided {
   bool may_spin() const;
   bool is_quiet();
   bool take_whole_look();
-  engine::Start settle();
+  Status<engine::StartError> start_agreed();
   void decide(Time now);
   void start_qp(Time now);
   void note_open();
@@ -263,7 +263,7 @@ class Connection final : public Handle, private engine::OneSided {
   std::atomic<uint64_t> sent_up_to_{0};  // of them: those before have left, as far as they can
 
   mutable std::mutex mutex_;
-  std::unique_ptr<engine::Handshake> handshake_;
+  std::unique_ptr<connecting::Handshake> handshake_;
   // A duplicate: what the program's number means may change while calls are running.
   base::UniqueFd socket_;
   Role role_ = Role::kInitiator;

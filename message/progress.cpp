@@ -17,6 +17,7 @@
 
 #include "base/cancellation.h"
 #include "base/sys.h"
+#include "connect/parameters.h"
 #include "engine/user/qp.h"
 #include "message/turn.h"
 #include "stream/format.h"
@@ -134,7 +135,7 @@ Status<> Connection::start_handshake(Time now) {
                                       .needs_markers = start_.wants_markers,
                                       .timeouts = {.reply = kReplyTime}};
     handshake_.reset(new (std::nothrow)
-                         engine::Handshake(socket_.get(), mpa::Responder(config, now)));
+                         connecting::Handshake(socket_.get(), mpa::Responder(config, now)));
   } else {
     peer_length_ = sizeof peer_;
     if (getpeername(socket_.get(), reinterpret_cast<sockaddr*>(&peer_), &peer_length_) != 0)
@@ -150,7 +151,7 @@ Status<> Connection::start_handshake(Time now) {
                                 .private_data = start_.private_data};
     const auto initiator = mpa::Initiator::start(config, now);
     if (!initiator) return fail_errno(EINVAL);
-    handshake_.reset(new (std::nothrow) engine::Handshake(socket_.get(), *initiator));
+    handshake_.reset(new (std::nothrow) connecting::Handshake(socket_.get(), *initiator));
   }
   if (!handshake_) return fail_errno(ENOMEM);
   // Some peers want a start-up frame in one segment, at once.
@@ -181,8 +182,10 @@ void Connection::step_starting_on_stream(Time now) {
                 .has_crc = *has_crc,
                 .ird = DDPSOCK_ONE_SIDED_DEPTH,
                 .ord = DDPSOCK_ONE_SIDED_DEPTH};
-  const auto started = qp_->start(
-      {.lower = engine::lower_layer_of(socket_.get()), .agreement = agreement_, .stream = stream_});
+  const engine::BetweenChunks medium(*stream_);
+  const auto started = qp_->start({.lower = engine::lower_layer_of(socket_.get()),
+                                   .medium = &medium,
+                                   .parameters = connecting::parameters_of(agreement_)});
   if (!started) {
     const bool is_memory = started.error() == engine::StartError::kNoMemory;
     return end(is_memory ? ENOMEM : ECONNRESET, "the connection was lost");
@@ -247,9 +250,9 @@ void Connection::step_starting(Time now) {
   }
 }
 
-// What the queue pair is started with. Both ends know now whether the other one has the memory; and
-// that with markers, which only a byte stream has, it is not used.
-engine::Start Connection::settle() {
+// Both ends know now whether the other one has the memory; and that with markers, which only a byte
+// stream has, it is not used.
+Status<engine::StartError> Connection::start_agreed() {
   if (memory_.memory) {
     const bool has_markers = agreement_.send_markers || agreement_.receive_markers;
     const bool is_joined = memory_.memory->settle();
@@ -258,15 +261,18 @@ engine::Start Connection::settle() {
       memory_.why = has_markers ? "MPA markers are for byte streams" : "the peer has not joined it";
     }
   }
-  return {.lower = engine::lower_layer_of(socket_.get()),
-          .agreement = agreement_,
-          .memory = memory_.memory.get()};
+  engine::Start start{.lower = engine::lower_layer_of(socket_.get()),
+                      .parameters = connecting::parameters_of(agreement_)};
+  if (!memory_.memory) return qp_->start(start);
+  const engine::InMemory medium(*memory_.memory);
+  start.medium = &medium;
+  return qp_->start(start);
 }
 
 void Connection::start_qp(Time now) {
   agreement_ = handshake_->agreement();
   handshake_.reset();
-  const auto started = qp_->start(settle());
+  const auto started = start_agreed();
   if (!started) {
     end(started.error() == engine::StartError::kNoMemory ? ENOMEM : ECONNRESET,
         "the connection was lost in start-up");
@@ -323,7 +329,7 @@ void Connection::fail_start(const mpa::StartupFailure& failure, Time) {
   const int error = errno_of_startup(failure.error);
   // The peer is in FPDU mode already and is told by a Terminate (RFC 6581 section 7).
   if (failure.term_code) agreement_ = failure.terminate_with();
-  if (failure.term_code && qp_->start(settle())) {
+  if (failure.term_code && start_agreed()) {
     start_error_ = error;
     qp_->abort(rdmap::TermCode::mpa(*failure.term_code));
     phase_.store(Phase::kRunning);

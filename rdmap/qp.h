@@ -62,10 +62,6 @@ struct QpAttr {
   QpCounters* counters = nullptr;  // outlive the queue pair; none: its own
 };
 
-// The frame by which a peer-to-peer initiator tells the responder that it may send, RFC 6581
-// section 9.
-enum class Rtr : uint8_t { kNone, kSend, kWrite, kRead };
-
 // What MPA start-up agreed.
 struct Start {
   bool is_initiator = false;

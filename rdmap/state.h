@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Where a queue pair stands and how it ended: what users of one need to know without seeing it.
+// How a queue pair begins, where it stands and how it ended: what users of one need to know without
+// seeing it.
 #ifndef DDPSOCK_RDMAP_STATE_H_
 #define DDPSOCK_RDMAP_STATE_H_
 
@@ -24,6 +25,10 @@ enum class EndReason : uint8_t {
   kTerminateReceived,  // the peer did
   kLlpLost,            // the connection broke, or closed with work outstanding, without a Terminate
 };
+
+// The frame by which a peer-to-peer initiator tells the responder that it may send, RFC 6581
+// section 9.
+enum class Rtr : uint8_t { kNone, kSend, kWrite, kRead };
 
 // Why the stream failed or ended.
 struct TerminateInfo {

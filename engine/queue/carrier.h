@@ -12,6 +12,7 @@
 #define DDPSOCK_ENGINE_QUEUE_CARRIER_H_
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 
@@ -72,8 +73,6 @@ class Carrier {
   // What it wants beside the queue pair's own wishes, after a turn of each direction.
   virtual void add_to(Need& need, Turn sent, const Pass& pass) = 0;
 
-  // Start::already_read, which an engine refuses for a carrier that has no use for it.
-  virtual void take_in(rdmap::Qp&, Bytes) {}
   // Whether what comes may be another's once nothing is half sent and half received: detach(). In
   // memory it may not: bells that the peer has sent cannot be told from its first bytes.
   virtual bool has_raw_form() const { return false; }
@@ -82,6 +81,16 @@ class Carrier {
   virtual void revoke() {}
   // As Qp::has_news(): any thread, without the lock.
   virtual bool has_news() const { return true; }
+};
+
+// Makes the carrier of a connection whose Start names it.
+class Medium {
+ public:
+  virtual Result<std::unique_ptr<Carrier>, StartError> open(const Start& start,
+                                                            const QpAttr& attr) const = 0;
+
+ protected:
+  ~Medium() = default;
 };
 
 }  // namespace ddpsock::engine

@@ -17,20 +17,6 @@ constexpr int kMostYields = 1'000'000;
 
 }  // namespace
 
-rdmap::Rtr to_rdmap(mpa::Rtr rtr) {
-  switch (rtr) {
-    case mpa::Rtr::kNone:
-      return rdmap::Rtr::kNone;
-    case mpa::Rtr::kSend:
-      return rdmap::Rtr::kSend;
-    case mpa::Rtr::kWrite:
-      return rdmap::Rtr::kWrite;
-    case mpa::Rtr::kRead:
-      return rdmap::Rtr::kRead;
-  }
-  return rdmap::Rtr::kNone;
-}
-
 // Who is between the two steps of posting needs nothing of ours.
 void flush_late_posts(rdmap::Qp& core) {
   if (core.state() != QpState::kEnded) return;

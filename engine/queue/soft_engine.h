@@ -19,9 +19,6 @@
 
 namespace ddpsock::engine {
 
-// MPA and RDMAP know nothing of each other; both know the four RTR messages.
-rdmap::Rtr to_rdmap(mpa::Rtr rtr);
-
 // With the lock, in an advance() or abort() that may have ended the queue pair: waits for threads
 // that were let in to post before, so that all that was accepted completes before the end is told.
 void flush_late_posts(rdmap::Qp& core);
@@ -46,7 +43,7 @@ class SoftEngine : public Engine {
   Result<std::unique_ptr<Srq>, SetupError> make_srq(const SrqAttr& attr) override;
   Result<std::unique_ptr<Qp>, SetupError> make_qp(const QpAttr& attr) override;
 
-  // For a Start::lower, and what is beside it.
+  // For a Start::lower, as usual.
   virtual Result<std::unique_ptr<Carrier>, StartError> open_carrier(const Start& start,
                                                                     const QpAttr& attr) = 0;
 

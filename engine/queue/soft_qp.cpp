@@ -7,9 +7,9 @@ namespace ddpsock::engine {
 namespace {
 
 // What the core is to keep of an agreed IRD or ORD. It has room of its own for a Read RTR.
-uint32_t depth(const mpa::Agreement& agreed, uint16_t value, uint32_t most) {
-  if (value == mpa::kNotNegotiated) return most;
-  const bool is_for_rtr = agreed.rtr == mpa::Rtr::kRead && value == 1 && most == 0;
+uint32_t depth(Rtr rtr, uint32_t value, uint32_t most) {
+  if (value == Parameters::kNotAgreed) return most;
+  const bool is_for_rtr = rtr == Rtr::kRead && value == 1 && most == 0;
   return is_for_rtr ? 0 : value;
 }
 
@@ -34,22 +34,20 @@ SoftQp::~SoftQp() {
 }
 
 Status<StartError> SoftQp::start(const Start& start) {
-  auto carrier = engine_.open_carrier(start, attr_);
+  auto carrier = start.medium != nullptr ? start.medium->open(start, attr_)
+                                         : engine_.open_carrier(start, attr_);
   if (!carrier) return fail(carrier.error());
-  const mpa::Agreement& agreed = start.agreement;
+  const Parameters& agreed = start.parameters;
 
   Lock lock(engine_.mutex());
   if (core_->state() != QpState::kIdle) return fail(StartError::kBadState);
-  const uint32_t ird = depth(agreed, agreed.ird, attr_.max_ird);
-  const uint32_t ord = depth(agreed, agreed.ord, attr_.max_ord);
+  const uint32_t ird = depth(agreed.rtr, agreed.ird, attr_.max_ird);
+  const uint32_t ord = depth(agreed.rtr, agreed.ord, attr_.max_ord);
   if (ird > attr_.max_ird || ord > attr_.max_ord) return fail(StartError::kDepths);
   lower_ = start.lower;
   carrier_ = std::move(*carrier);
   Carrier::note_mulpdu(*core_, carrier_->mulpdu(Time{}));
-  core_->start(
-      {.is_initiator = agreed.is_initiator, .rtr = to_rdmap(agreed.rtr), .ird = ird, .ord = ord});
-  carrier_->take_in(*core_, start.already_read);
-  queues_.signal(lock);
+  core_->start({.is_initiator = agreed.is_initiator, .rtr = agreed.rtr, .ird = ird, .ord = ord});
   polled_.store(carrier_.get(), std::memory_order_release);
   return {};
 }
@@ -162,7 +160,7 @@ void SoftQp::abort(std::optional<TermCode> why) {
   queues_.signal(lock);
 }
 
-Result<Residue, DetachError> SoftQp::detach() {
+Result<LowerLayer, DetachError> SoftQp::detach() {
   Lock lock(engine_.mutex());
   const QpState state = core_->state();
   if (state != QpState::kRts && state != QpState::kClosing) return fail(DetachError::kBadState);
@@ -173,7 +171,7 @@ Result<Residue, DetachError> SoftQp::detach() {
   if (is_advancing_ || !core_->wants_close() || !carrier_->is_between_fpdus())
     return fail(DetachError::kBusy);
   end(lock, rdmap::LlpEnd::kFinBetween);
-  return Residue{.lower = lower_, .state = {}};
+  return lower_;
 }
 
 QpState SoftQp::state() const {

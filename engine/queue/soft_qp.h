@@ -31,7 +31,7 @@ class SoftQp final : public Qp {
   bool has_news() const override;
   void drain() override;
   void abort(std::optional<TermCode> why) override;
-  Result<Residue, DetachError> detach() override;
+  Result<LowerLayer, DetachError> detach() override;
   QpState state() const override;
   TerminateInfo terminate_info() const override;
 

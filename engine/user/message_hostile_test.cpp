@@ -77,11 +77,10 @@ class Victim {
     peer_ = *MessageMemory::join(static_cast<uint32_t>(getpid()),
                                  static_cast<uint32_t>(memory_->descriptor()), {});
     EXPECT_TRUE(memory_->settle());
-    mpa::Agreement agreement;
-    agreement.is_initiator = true;
-    agreement.ird = agreement.ord = 4;
-    EXPECT_TRUE(qp_->start(
-        {.lower = lower_layer_of(tcp_.a.get()), .agreement = agreement, .memory = memory_.get()}));
+    const InMemory medium(*memory_);
+    EXPECT_TRUE(qp_->start({.lower = lower_layer_of(tcp_.a.get()),
+                            .medium = &medium,
+                            .parameters = {.ird = 4, .ord = 4, .is_initiator = true}}));
   }
 
   MutBytes room(size_t i) { return MutBytes(canaries_).subspan(i * kRoom, kRoom); }

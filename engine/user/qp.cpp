@@ -152,6 +152,25 @@ bool is_connected_tcp(int fd) {
   return info.tcpi_state == TCP_ESTABLISHED || info.tcpi_state == TCP_CLOSE_WAIT;
 }
 
+template <typename Channel, typename... Args>
+Result<std::unique_ptr<Channel>, StartError> open_channel(const Start& start, Args&... args) {
+  const int fd = static_cast<int>(start.lower);
+  if (!is_connected_tcp(fd)) return fail(StartError::kBadLowerLayer);
+  std::unique_ptr<Channel> channel(new (std::nothrow) Channel(fd, args...));
+  if (!channel) return fail(StartError::kNoMemory);
+  return channel;
+}
+
+template <typename Channel, typename... Args>
+Result<std::unique_ptr<Carrier>, StartError> open_wire(const Start& start, const QpAttr& attr,
+                                                       Args&... args) {
+  auto channel = open_channel<Channel>(start, args...);
+  if (!channel) return fail(channel.error());
+  std::unique_ptr<Carrier> carrier = WireCarrier::make(std::move(*channel), start, attr);
+  if (!carrier) return fail(StartError::kNoMemory);
+  return carrier;
+}
+
 class UserMessageEngine final : public SoftEngine {
  public:
   explicit UserMessageEngine(const UserMessageConfig& config)
@@ -166,29 +185,26 @@ class UserMessageEngine final : public SoftEngine {
   }
   Result<std::unique_ptr<Carrier>, StartError> open_carrier(const Start& start,
                                                             const QpAttr& attr) override {
-    const int fd = static_cast<int>(start.lower);
-    if (!is_connected_tcp(fd)) return fail(StartError::kBadLowerLayer);
-    if (start.memory != nullptr && !start.already_read.empty())
-      return fail(StartError::kBadLowerLayer);
-    std::unique_ptr<Channel> channel;
-    if (start.stream != nullptr) {
-      channel.reset(new (std::nothrow) OneSidedChannel(fd, *start.stream));
-    } else {
-      channel.reset(new (std::nothrow) TcpChannel(fd));
-    }
-    std::unique_ptr<Carrier> carrier;
-    if (channel && start.memory != nullptr) {
-      carrier.reset(new (std::nothrow)
-                        MemoryCarrier(std::move(channel), *start.memory, start.max_ulpdu));
-    } else {
-      carrier = WireCarrier::make(std::move(channel), start, attr);
-    }
-    if (!carrier) return fail(StartError::kNoMemory);
-    return carrier;
+    return open_wire<TcpChannel>(start, attr);
   }
 };
 
 }  // namespace
+
+Result<std::unique_ptr<Carrier>, StartError> InMemory::open(const Start& start,
+                                                            const QpAttr&) const {
+  auto channel = open_channel<TcpChannel>(start);
+  if (!channel) return fail(channel.error());
+  std::unique_ptr<Carrier> carrier(
+      new (std::nothrow) MemoryCarrier(std::move(*channel), memory_, start.parameters.max_ulpdu));
+  if (!carrier) return fail(StartError::kNoMemory);
+  return carrier;
+}
+
+Result<std::unique_ptr<Carrier>, StartError> BetweenChunks::open(const Start& start,
+                                                                 const QpAttr& attr) const {
+  return open_wire<OneSidedChannel>(start, attr, stream_);
+}
 
 std::unique_ptr<Engine> open_user_message_engine(const UserMessageConfig& config) {
   base::crc32c_init();

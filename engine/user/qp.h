@@ -9,9 +9,14 @@
 #include <cstdint>
 #include <memory>
 
-#include "engine/engine.h"
+#include "engine/queue/carrier.h"
 
 namespace ddpsock::engine {
+
+class Stream;
+namespace shm {
+class MessageMemory;
+}
 
 struct UserMessageConfig {
   uint32_t max_regions = 1024;
@@ -19,6 +24,30 @@ struct UserMessageConfig {
 
 // nullptr: no memory. The first use in a process chooses a CRC implementation.
 std::unique_ptr<Engine> open_user_message_engine(const UserMessageConfig& config = {});
+
+// A Start::medium: what is to be said goes to memory settled with the peer, which outlives the
+// queue pair, and the socket carries bells and the end.
+class InMemory final : public Medium {
+ public:
+  explicit InMemory(shm::MessageMemory& memory) : memory_(memory) {}
+  Result<std::unique_ptr<Carrier>, StartError> open(const Start& start,
+                                                    const QpAttr& attr) const override;
+
+ private:
+  shm::MessageMemory& memory_;
+};
+
+// A Start::medium: the byte stream has this connection, too. FPDUs lie between its chunks
+// (engine/one_sided.h), and ends of the queue pair but a Terminate leave it alone.
+class BetweenChunks final : public Medium {
+ public:
+  explicit BetweenChunks(Stream& stream) : stream_(stream) {}
+  Result<std::unique_ptr<Carrier>, StartError> open(const Start& start,
+                                                    const QpAttr& attr) const override;
+
+ private:
+  Stream& stream_;
+};
 
 constexpr LowerLayer lower_layer_of(int fd) {
   return LowerLayer{fd};

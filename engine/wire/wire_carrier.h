@@ -20,7 +20,6 @@ class WireCarrier final : public Carrier {
   static std::unique_ptr<Carrier> make(std::unique_ptr<Channel> channel, const Start& start,
                                        const QpAttr& attr);
 
-  void take_in(rdmap::Qp& core, Bytes already_read) override { rx_.consume(core, already_read); }
   Received receive(Pass& pass) override;
   Turn transmit(Pass& pass) override;
   void shut_write(Time now) override;

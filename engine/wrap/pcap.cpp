@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "engine/wrap/pcap.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <optional>
@@ -14,8 +15,12 @@
 namespace ddpsock::engine::wrap {
 namespace {
 
+uint16_t depth(uint32_t agreed) {
+  return static_cast<uint16_t>(std::min<uint32_t>(agreed, mpa::kNotNegotiated));
+}
+
 // The frame that one side must have sent for this to be agreed.
-mpa::StartupFrame startup_frame(const mpa::Agreement& a, mpa::FrameKind kind) {
+mpa::StartupFrame startup_frame(const Parameters& a, mpa::FrameKind kind) {
   const bool is_ours = (kind == mpa::FrameKind::kRequest) == a.is_initiator;
   mpa::StartupFrame frame;
   frame.kind = kind;
@@ -24,15 +29,14 @@ mpa::StartupFrame startup_frame(const mpa::Agreement& a, mpa::FrameKind kind) {
   frame.wants_crc = a.has_crc;
   if (a.revision == MPA_REVISION_ENHANCED) {
     frame.enhanced = mpa::Enhanced{
-        .is_peer_to_peer = a.rtr != mpa::Rtr::kNone,
-        .rtr = {.has_send = a.rtr == mpa::Rtr::kSend,
-                .has_write = a.rtr == mpa::Rtr::kWrite,
-                .has_read = a.rtr == mpa::Rtr::kRead},
-        .ird = is_ours ? a.ird : a.ord,
-        .ord = is_ours ? a.ord : a.ird,
+        .is_peer_to_peer = a.rtr != Rtr::kNone,
+        .rtr = {.has_send = a.rtr == Rtr::kSend,
+                .has_write = a.rtr == Rtr::kWrite,
+                .has_read = a.rtr == Rtr::kRead},
+        .ird = depth(is_ours ? a.ird : a.ord),
+        .ord = depth(is_ours ? a.ord : a.ird),
     };
   }
-  if (!is_ours) frame.private_data = a.private_data.bytes();
   return frame;
 }
 
@@ -78,10 +82,10 @@ class Recorder final : public WireTap {
 
  public:
   Recorder(CaptureFile& file, uint32_t index, const Start& start)
-      : tcp_(file, index, start.agreement.is_initiator),
-        agreement_(start.agreement),
-        sent_(start.agreement.send_markers),
-        received_(start.agreement.receive_markers),
+      : tcp_(file, index, start.parameters.is_initiator),
+        parameters_(start.parameters),
+        sent_(start.parameters.send_markers),
+        received_(start.parameters.receive_markers),
         next_(start.tap) {}
 
   void sent(std::span<const Bytes> octets, Time now) override {
@@ -112,20 +116,20 @@ class Recorder final : public WireTap {
     if (has_begun_) return;
     has_begun_ = true;
     tcp_.handshake(now);
-    write_frame(mpa::FrameKind::kRequest, agreement_.is_initiator, now);
-    write_frame(mpa::FrameKind::kReply, !agreement_.is_initiator, now);
+    write_frame(mpa::FrameKind::kRequest, parameters_.is_initiator, now);
+    write_frame(mpa::FrameKind::kReply, !parameters_.is_initiator, now);
   }
 
   void write_frame(mpa::FrameKind kind, bool is_from_local, Time now) {
     std::array<uint8_t, MPA_MAX_STARTUP_SIZE> storage;
-    const auto size = mpa::write_startup(startup_frame(agreement_, kind), storage);
+    const auto size = mpa::write_startup(startup_frame(parameters_, kind), storage);
     if (!size) return;
     const Bytes frame = Bytes(storage).first(*size);
     tcp_.segment(is_from_local, frame, now);
   }
 
   CapturedTcp tcp_;
-  const mpa::Agreement agreement_;
+  const Parameters parameters_;
   FpduPackets sent_;
   FpduPackets received_;
   WireTap* const next_;
@@ -145,11 +149,7 @@ class PcapQp final : public WrapQp {
     Start tapped = start;
     tapped.tap = &*recorder;
     const auto done = WrapQp::start(tapped);
-    if (!done) {
-      recorder.reset();
-    } else if (!start.already_read.empty()) {
-      recorder->received({&start.already_read, 1}, Time{});
-    }
+    if (!done) recorder.reset();
     return done;
   }
 

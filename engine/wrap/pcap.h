@@ -2,8 +2,8 @@
 // Writes a capture file of what an engine's connections carry, without privilege and for engines
 // that have no packets at all. Wireshark decodes it: MPA, DDP, RDMAP, CRCs. The bytes of FPDUs are
 // the true ones (Capability::kWireTap); the packets around them are made up, and so are the
-// start-up frames, from what was agreed, because start-up happens before an engine sees the
-// connection.
+// start-up frames (without private data), from what was agreed, because start-up happens before an
+// engine sees the connection.
 #ifndef DDPSOCK_ENGINE_WRAP_PCAP_H_
 #define DDPSOCK_ENGINE_WRAP_PCAP_H_
 

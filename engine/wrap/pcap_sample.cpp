@@ -76,13 +76,12 @@ class Sample {
 
  private:
   static void start(End& end, LowerLayer lower, bool has_markers, bool is_initiator) {
-    mpa::Agreement agreed;
+    Parameters agreed;
     agreed.is_initiator = is_initiator;
-    agreed.revision = MPA_REVISION_ENHANCED;
     agreed.send_markers = agreed.receive_markers = has_markers;
     agreed.ird = agreed.ord = 4;
-    agreed.rtr = mpa::Rtr::kWrite;
-    (void)end.qp->start({.lower = lower, .agreement = agreed});
+    agreed.rtr = Rtr::kWrite;
+    (void)end.qp->start({.lower = lower, .parameters = agreed});
   }
   static Mr reg(End& end, MutBytes memory, Rights rights) {
     return *end.engine->register_memory(

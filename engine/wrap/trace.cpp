@@ -69,9 +69,9 @@ class TraceQp final : public WrapQp {
   Status<StartError> start(const Start& s) override {
     const auto done = WrapQp::start(s);
     std::fprintf(out_, "qp %u start %s ird %u ord %u%s%s%s\n", number(),
-                 s.agreement.is_initiator ? "initiator" : "responder", s.agreement.ird,
-                 s.agreement.ord, s.agreement.has_crc ? " crc" : "",
-                 s.agreement.send_markers ? " markers" : "", done ? "" : " REFUSED");
+                 s.parameters.is_initiator ? "initiator" : "responder", s.parameters.ird,
+                 s.parameters.ord, s.parameters.has_crc ? " crc" : "",
+                 s.parameters.send_markers ? " markers" : "", done ? "" : " REFUSED");
     return done;
   }
 

@@ -45,7 +45,7 @@ class WrapQp : public Qp {
   Need advance(Time now, Budget budget) override { return inner_->advance(now, budget); }
   void drain() override { inner_->drain(); }
   void abort(std::optional<TermCode> why) override { inner_->abort(why); }
-  Result<Residue, DetachError> detach() override { return inner_->detach(); }
+  Result<LowerLayer, DetachError> detach() override { return inner_->detach(); }
   QpState state() const override { return inner_->state(); }
   TerminateInfo terminate_info() const override { return inner_->terminate_info(); }
 

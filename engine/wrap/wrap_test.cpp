@@ -38,13 +38,12 @@ class WrapTest : public ::testing::Test {
     make(a_, std::move(first));
     make(b_, bare());
     const auto [lower_a, lower_b] = network_.connect({});
-    mpa::Agreement agreed;
-    agreed.revision = MPA_REVISION_ENHANCED;
+    Parameters agreed;
     agreed.ird = agreed.ord = 4;
     agreed.is_initiator = true;
-    ASSERT_TRUE(a_.qp->start({.lower = lower_a, .agreement = agreed}));
+    ASSERT_TRUE(a_.qp->start({.lower = lower_a, .parameters = agreed}));
     agreed.is_initiator = false;
-    ASSERT_TRUE(b_.qp->start({.lower = lower_b, .agreement = agreed}));
+    ASSERT_TRUE(b_.qp->start({.lower = lower_b, .parameters = agreed}));
   }
   Posted send(uint64_t id) {
     const Bytes payload(message_);

@@ -7,15 +7,15 @@
 namespace ddpsock::conformance {
 
 // What start-up would hand to each end, without start-up.
-inline mpa::Agreement agreement_of(const Wish& wish, bool is_initiator) {
-  mpa::Agreement a;
+inline engine::Parameters parameters_of(const Wish& wish, bool is_initiator) {
+  engine::Parameters a;
   a.is_initiator = is_initiator;
-  a.revision = MPA_REVISION_ENHANCED;
   a.has_crc = wish.has_crc;
   a.send_markers = a.receive_markers = wish.has_markers;
   a.ird = wish.ird;
   a.ord = wish.ord;
   a.rtr = wish.rtr;
+  a.max_ulpdu = wish.max_ulpdu;
   return a;
 }
 

@@ -18,7 +18,7 @@ struct Wish {
   uint16_t ord = 8;
   bool has_crc = true;
   bool has_markers = false;  // in both directions
-  mpa::Rtr rtr = mpa::Rtr::kNone;
+  engine::Rtr rtr = engine::Rtr::kNone;
   uint32_t max_ulpdu = 0;
 };
 

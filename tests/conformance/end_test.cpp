@@ -173,7 +173,7 @@ TEST_P(Conformance, DetachLeavesTheConnection) {
   ASSERT_TRUE(rig.run_until([&] { return !rig.b.received.empty(); }));
   const auto at_a = rig.a.qp->detach();
   ASSERT_TRUE(at_a);
-  EXPECT_EQ(at_a->lower, rig.a.start.lower);
+  EXPECT_EQ(*at_a, rig.a.start.lower);
   EXPECT_EQ(rig.a.qp->state(), QpState::kEnded);
   ASSERT_TRUE(rig.b.qp->detach());
   EXPECT_EQ(rig.b.qp->state(), QpState::kEnded);

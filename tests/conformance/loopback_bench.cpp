@@ -23,9 +23,8 @@ class LoopbackBench final : public Bench {
     attr.max_read = kind_ == loopback::LinkAttr::Kind::kBytes ? 100'000 : 0;
     const auto [a, b] = network_.connect(attr);
     Joined joined;
-    joined.ends[0] = {.lower = a, .agreement = agreement_of(wish, true)};
-    joined.ends[1] = {.lower = b, .agreement = agreement_of(wish, false)};
-    for (engine::Start& s : joined.ends) s.max_ulpdu = wish.max_ulpdu;
+    joined.ends[0] = {.lower = a, .parameters = parameters_of(wish, true)};
+    joined.ends[1] = {.lower = b, .parameters = parameters_of(wish, false)};
     return joined;
   }
   void inject(engine::LowerLayer end, Bytes octets) override {

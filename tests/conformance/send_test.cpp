@@ -235,7 +235,7 @@ TEST_P(Conformance, LargestFpdus) {
 }
 
 TEST_P(Conformance, RtrOpensTheWayForTheResponder) {
-  for (const mpa::Rtr rtr : {mpa::Rtr::kSend, mpa::Rtr::kWrite, mpa::Rtr::kRead}) {
+  for (const engine::Rtr rtr : {engine::Rtr::kSend, engine::Rtr::kWrite, engine::Rtr::kRead}) {
     Rig rig(GetParam(), {.wish = {.ird = 0, .ord = 0, .rtr = rtr}});
     const auto message = pattern(10);
     std::vector<uint8_t> at_a(10);

@@ -22,7 +22,7 @@ namespace {
 using engine::shm::MessageMemory;
 
 // The user engine, all of whose connections are in memory: their sockets carry no FPDUs to be cut.
-class InMemory final : public engine::wrap::WrapEngine {
+class AllInMemory final : public engine::wrap::WrapEngine {
  public:
   using WrapEngine::WrapEngine;
   engine::Capabilities capabilities() const override {
@@ -33,7 +33,7 @@ class InMemory final : public engine::wrap::WrapEngine {
 class ShmBench final : public Bench {
  public:
   std::unique_ptr<engine::Engine> make_engine() override {
-    return std::make_unique<InMemory>("memory", engine::open_user_message_engine());
+    return std::make_unique<AllInMemory>("memory", engine::open_user_message_engine());
   }
   Joined join(const Wish& wish) override {
     pairs_.push_back(connect_tcp());
@@ -51,9 +51,9 @@ class ShmBench final : public Bench {
     Joined joined;
     for (int i = 0; i < 2; ++i) {
       joined.ends[i].lower = engine::lower_layer_of(fds[i]);
-      joined.ends[i].agreement = agreement_of(wish, i == 0);
-      joined.ends[i].max_ulpdu = wish.max_ulpdu;
-      joined.ends[i].memory = memories_.rbegin()[1 - i].get();
+      joined.ends[i].parameters = parameters_of(wish, i == 0);
+      media_.push_back(std::make_unique<engine::InMemory>(*memories_.rbegin()[1 - i]));
+      joined.ends[i].medium = media_.back().get();
     }
     return joined;
   }
@@ -68,6 +68,7 @@ class ShmBench final : public Bench {
  private:
   std::vector<TcpPair> pairs_;
   std::vector<std::unique_ptr<MessageMemory>> memories_;
+  std::vector<std::unique_ptr<engine::InMemory>> media_;
 };
 
 }  // namespace

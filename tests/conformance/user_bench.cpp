@@ -4,20 +4,22 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
-#include "engine/user/handshake.h"
+#include "connect/handshake.h"
+#include "connect/parameters.h"
 #include "engine/user/qp.h"
 #include "tests/conformance/tcp_pair.h"
 
 namespace ddpsock::conformance {
 namespace {
 
-using engine::Handshake;
+using connecting::Handshake;
+using connecting::parameters_of;
 using mpa::StartupState;
 
-mpa::RtrSet only(mpa::Rtr rtr) {
-  return {.has_send = rtr == mpa::Rtr::kSend,
-          .has_write = rtr == mpa::Rtr::kWrite,
-          .has_read = rtr == mpa::Rtr::kRead};
+mpa::RtrSet only(engine::Rtr rtr) {
+  return {.has_send = rtr == engine::Rtr::kSend,
+          .has_write = rtr == engine::Rtr::kWrite,
+          .has_read = rtr == engine::Rtr::kRead};
 }
 
 class UserBench final : public Bench {
@@ -32,10 +34,10 @@ class UserBench final : public Bench {
     const int b = fds_.back().responder.get();
     mpa::InitiatorConfig config{.wants_crc = wish.has_crc,
                                 .needs_markers = wish.has_markers,
-                                .is_peer_to_peer = wish.rtr != mpa::Rtr::kNone,
+                                .is_peer_to_peer = wish.rtr != engine::Rtr::kNone,
                                 .ird = wish.ird,
                                 .ord = wish.ord};
-    if (wish.rtr != mpa::Rtr::kNone) config.rtr_offer = only(wish.rtr);
+    if (wish.rtr != engine::Rtr::kNone) config.rtr_offer = only(wish.rtr);
     Handshake initiator(a, *mpa::Initiator::start(config, now()));
     Handshake responder(
         b, mpa::Responder({.wants_crc = wish.has_crc, .needs_markers = wish.has_markers}, now()));
@@ -50,9 +52,10 @@ class UserBench final : public Bench {
       }
     }
     Joined joined;
-    joined.ends[0] = {.lower = engine::lower_layer_of(a), .agreement = initiator.agreement()};
-    joined.ends[1] = {.lower = engine::lower_layer_of(b), .agreement = responder.agreement()};
-    for (engine::Start& s : joined.ends) s.max_ulpdu = wish.max_ulpdu;
+    joined.ends[0] = {.lower = engine::lower_layer_of(a),
+                      .parameters = parameters_of(initiator.agreement(), wish.max_ulpdu)};
+    joined.ends[1] = {.lower = engine::lower_layer_of(b),
+                      .parameters = parameters_of(responder.agreement(), wish.max_ulpdu)};
     return joined;
   }
 

@@ -4,7 +4,8 @@
 #include <algorithm>
 
 #include "base/sys.h"
-#include "engine/user/handshake.h"
+#include "connect/handshake.h"
+#include "connect/parameters.h"
 #include "engine/user/qp.h"
 #include "tools/iwarp/tcp.h"
 #include "tools/iwarp/wait.h"
@@ -102,7 +103,7 @@ Status<Error> Endpoint::connect_once(const Address& to, const ConnectAttr& attr,
   auto fd = connect_tcp(to, base::now() + attr.tcp_timeout, attr.source);
   if (!fd) return fail(fd.error());
   // Its timers count from here.
-  engine::Handshake handshake(fd->get(), *mpa::Initiator::start(config, base::now()));
+  connecting::Handshake handshake(fd->get(), *mpa::Initiator::start(config, base::now()));
   if (run(handshake, fd->get()) == mpa::StartupState::kAgreed) {
     return start(std::move(*fd), handshake.agreement());
   }
@@ -119,9 +120,9 @@ void Endpoint::terminate(base::UniqueFd fd, const mpa::StartupFailure& failure) 
 }
 
 Status<Error> Endpoint::start(base::UniqueFd fd, const mpa::Agreement& agreement) {
-  const auto started = qp_->start({.lower = engine::lower_layer_of(fd.get()),
-                                   .agreement = agreement,
-                                   .max_ulpdu = attr_.max_ulpdu});
+  const auto started =
+      qp_->start({.lower = engine::lower_layer_of(fd.get()),
+                  .parameters = connecting::parameters_of(agreement, attr_.max_ulpdu)});
   if (!started) return fail_with(std::string("starting: ") + to_text(started.error()));
   fd_ = std::move(fd);
   agreement_ = agreement;

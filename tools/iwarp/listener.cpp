@@ -66,7 +66,7 @@ Result<Incoming, Error> Listener::next(const mpa::ResponderConfig& config, Time 
 }
 
 Result<Incoming, Error> Incoming::hear(base::UniqueFd fd, const mpa::ResponderConfig& config) {
-  engine::Handshake handshake(fd.get(), mpa::Responder(config, base::now()));
+  connecting::Handshake handshake(fd.get(), mpa::Responder(config, base::now()));
   if (run(handshake, fd.get()) != mpa::StartupState::kDeciding) {
     return fail_with(handshake.failure());
   }

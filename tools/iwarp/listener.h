@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "base/fd.h"
-#include "engine/user/handshake.h"
+#include "connect/handshake.h"
 #include "tools/iwarp/address.h"
 #include "tools/iwarp/endpoint.h"
 
@@ -26,12 +26,12 @@ class Incoming {
   Status<Error> reject(const mpa::PrivateData& private_data);
 
  private:
-  Incoming(base::UniqueFd fd, const engine::Handshake& handshake)
+  Incoming(base::UniqueFd fd, const connecting::Handshake& handshake)
       : fd_(std::move(fd)), handshake_(handshake) {}
   Status<Error> answer();
 
   base::UniqueFd fd_;
-  mutable engine::Handshake handshake_;
+  mutable connecting::Handshake handshake_;
 };
 
 class Listener {

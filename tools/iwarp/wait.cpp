@@ -52,7 +52,7 @@ bool wait_for_any(std::span<const Wish> wishes, Time deadline) {
   return wait_for(std::span(entries).first(wishes.size()), deadline);
 }
 
-mpa::StartupState run(engine::Handshake& handshake, int fd) {
+mpa::StartupState run(connecting::Handshake& handshake, int fd) {
   for (;;) {
     const engine::Need need = handshake.advance(base::now());
     switch (handshake.state()) {

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "base/clock.h"
-#include "engine/user/handshake.h"
+#include "connect/handshake.h"
 #include "tools/iwarp/error.h"
 
 namespace ddpsock::iwarp {
@@ -27,7 +27,7 @@ bool wait_for_any(std::span<const Wish> wishes, Time deadline);
 
 // Moves start-up frames until the handshake is agreed, has failed, or (a responder's) is to be
 // decided. The handshake's own timers bound it.
-mpa::StartupState run(engine::Handshake& handshake, int fd);
+mpa::StartupState run(connecting::Handshake& handshake, int fd);
 
 }  // namespace ddpsock::iwarp
 

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "engine/queue/soft_engine.h"
+#include "connect/parameters.h"
 #include "rdmap/format.h"
 
 namespace ddpsock::interop {
@@ -74,7 +74,7 @@ void OurEnd::open(const mpa::Agreement& agreed) {
   }
   qp_->tx.configure(agreed.has_crc, agreed.send_markers);
   qp_->rx.configure(agreed.has_crc, agreed.receive_markers);
-  qp_->qp.start({agreed.is_initiator, engine::to_rdmap(agreed.rtr), ird, ord});
+  qp_->qp.start({agreed.is_initiator, connecting::to_rdmap(agreed.rtr), ird, ord});
   const Bytes text(reinterpret_cast<const uint8_t*>(text_.data()), text_.size());
   const rdmap::SendWr work{.op = rdmap::op::Send{.payload = {&text, 1}}};
   qp_->qp.post_send({&work, 1});

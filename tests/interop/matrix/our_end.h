@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Our side of a connection without a socket: MPA start-up, then the queue pair core over the
-// framing that the software engines use, as engine/user/handshake.h and engine/queue/soft_qp.h put
+// framing that the software engines use, as connect/handshake.h and engine/queue/soft_qp.h put
 // them together. Octets and time in, octets out.
 #ifndef DDPSOCK_TESTS_INTEROP_MATRIX_OUR_END_H_
 #define DDPSOCK_TESTS_INTEROP_MATRIX_OUR_END_H_

@@ -2,8 +2,8 @@
 // MPA start-up on a TCP socket, for message mode: moves the frames of an mpa::Initiator or
 // mpa::Responder without ever taking a byte behind them from the kernel, so that the socket can
 // then go to any engine, or stay a plain one when the peer does not speak MPA.
-#ifndef DDPSOCK_ENGINE_USER_HANDSHAKE_H_
-#define DDPSOCK_ENGINE_USER_HANDSHAKE_H_
+#ifndef DDPSOCK_CONNECT_HANDSHAKE_H_
+#define DDPSOCK_CONNECT_HANDSHAKE_H_
 
 #include <variant>
 
@@ -13,7 +13,7 @@
 #include "mpa/initiator.h"
 #include "mpa/responder.h"
 
-namespace ddpsock::engine {
+namespace ddpsock::connecting {
 
 // One side of one connection. Never blocks, whatever the socket's mode; one thread at a time.
 class Handshake {
@@ -24,7 +24,7 @@ class Handshake {
 
   // Sends and reads as far as it goes. Needs nothing more once state() is kAgreed or kFailed; the
   // latter means: send what failure() asks for, if anything, and close the socket.
-  Need advance(Time now);
+  engine::Need advance(Time now);
 
   mpa::StartupState state() const;
   // REQUIRES: kAgreed, kFailed.
@@ -41,6 +41,6 @@ class Handshake {
   std::variant<mpa::Initiator, mpa::Responder> end_;
 };
 
-}  // namespace ddpsock::engine
+}  // namespace ddpsock::connecting
 
-#endif  // DDPSOCK_ENGINE_USER_HANDSHAKE_H_
+#endif  // DDPSOCK_CONNECT_HANDSHAKE_H_

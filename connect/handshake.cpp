@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-#include "engine/user/handshake.h"
+#include "connect/handshake.h"
 
 #include <sys/socket.h>
 
@@ -9,7 +9,7 @@
 #include "base/sys.h"
 #include "mpa/format.h"
 
-namespace ddpsock::engine {
+namespace ddpsock::connecting {
 
 mpa::StartupState Handshake::state() const {
   return std::visit([](const auto& e) { return e.state(); }, end_);
@@ -21,7 +21,7 @@ const mpa::StartupFailure& Handshake::failure() const {
   return std::visit([](const auto& e) -> const mpa::StartupFailure& { return e.failure(); }, end_);
 }
 
-Need Handshake::advance(Time now) {
+engine::Need Handshake::advance(Time now) {
   std::visit([now](auto& e) { e.on_deadline(now); }, end_);
   for (bool is_moving = true; is_moving;) {
     switch (state()) {
@@ -83,4 +83,4 @@ bool Handshake::read(Time now) {
   return taken != 0;
 }
 
-}  // namespace ddpsock::engine
+}  // namespace ddpsock::connecting

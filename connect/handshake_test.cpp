@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Start-up over a real socket: what is sent, and what stays in the kernel.
-#include "engine/user/handshake.h"
+#include "connect/handshake.h"
 
 #include <gtest/gtest.h>
 #include <sys/ioctl.h>
@@ -11,7 +11,7 @@
 
 #include "base/fd.h"
 
-namespace ddpsock::engine {
+namespace ddpsock::connecting {
 namespace {
 
 using mpa::StartupState;
@@ -52,7 +52,7 @@ class HandshakeTest : public ::testing::Test {
 
 TEST_F(HandshakeTest, InitiatorSendsTheRequestInOnePieceAndAgrees) {
   Handshake h = initiate();
-  Need need = h.advance(Time{});
+  engine::Need need = h.advance(Time{});
   EXPECT_TRUE(need.wants_readable);
   EXPECT_FALSE(need.wants_writable);
   EXPECT_LT(need.deadline, kNever);
@@ -118,11 +118,11 @@ TEST_F(HandshakeTest, SilentCloseAndSilence) {
 
   SetUp();
   Handshake silent = respond();
-  const Need need = silent.advance(Time{});
+  const engine::Need need = silent.advance(Time{});
   silent.advance(need.deadline);
   ASSERT_EQ(silent.state(), StartupState::kFailed);
   EXPECT_EQ(silent.failure().error, mpa::StartupError::kTimedOut);
 }
 
 }  // namespace
-}  // namespace ddpsock::engine
+}  // namespace ddpsock::connecting
