@@ -72,6 +72,7 @@ enum class Capability : uint32_t {
   kUnregisteredLocal = 1u << 11,    // local memory need not be registered (a NIC's must; Read sinks
                                     // and atomics' targets always must)
   kWireTap = 1u << 12,              // Start::tap is called: the bytes on the wire pass through here
+  kBellsOnDemand = 1u << 13,  // Budget::is_spinning makes a difference: the peer need not ring
 };
 
 class Capabilities {
@@ -81,10 +82,9 @@ class Capabilities {
     for (Capability c : all) bits_ |= static_cast<uint32_t>(c);
   }
   constexpr bool has(Capability c) const { return (bits_ & static_cast<uint32_t>(c)) != 0; }
-  constexpr Capabilities with(Capability c) const {
-    Capabilities more = *this;
-    more.bits_ |= static_cast<uint32_t>(c);
-    return more;
+  constexpr Capabilities operator|(Capabilities other) const {
+    other.bits_ |= bits_;
+    return other;
   }
   constexpr bool operator==(const Capabilities&) const = default;
 
@@ -260,6 +260,9 @@ struct QpAttr {
   // octets, three times at most: Linux siw can overlook the first FPDU after its Reply. Zero:
   // never. Worth it towards peers that may be siw; others take no harm.
   Duration nudge = {};
+  // An eventfd, non-blocking, the caller's: one signal once it has ended. For who does not call
+  // advance(), beside the signals of its completion queues. -1: none.
+  int event_fd = -1;
 };
 
 // The most one advance() moves in each direction, so that one connection cannot hold the thread.
@@ -269,8 +272,8 @@ struct Budget {
   bool may_be_readable = true;
   // False: a thread that has the engine just now is not waited for (Need::is_busy).
   bool may_wait = true;
-  // The caller will be back at once, whether the lower layer becomes readable or not: the peer need
-  // not ring. Only with shared memory there is a difference.
+  // The caller will be back at once, whether the lower layer becomes readable or not
+  // (kBellsOnDemand).
   bool is_spinning = false;
 };
 
@@ -332,6 +335,9 @@ class Qp {
   // detached, too, everything is read as FPDUs.
   virtual Result<LowerLayer, DetachError> detach() = 0;
 
+  // What it can, once it is started: as it is carried.
+  virtual Capabilities capabilities() const = 0;
+
   virtual QpState state() const = 0;
   // Why it failed or ended; the peer's Terminate decoded.
   virtual TerminateInfo terminate_info() const = 0;
@@ -344,6 +350,7 @@ class Engine {
 
   virtual const char* name()
       const = 0;  // "user", "loopback", "trace(user)"; static or as long-lived
+  // What its queue pairs can; what one of them can beside that, or cannot, it tells itself.
   virtual Capabilities capabilities() const = 0;
   virtual const Limits& limits() const = 0;
 

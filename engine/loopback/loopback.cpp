@@ -27,6 +27,7 @@ class LinkChannel final : public Channel {
  public:
   explicit LinkChannel(Network::End end) : link_(*end.link), end_(end.end) {}
 
+  Capabilities capabilities() const override { return {Capability::kWireTap}; }
   Result<size_t> send(std::span<const Bytes> from, Time now) override {
     return link_.send(end_, from, now);
   }
@@ -51,11 +52,6 @@ class LoopbackEngine final : public SoftEngine {
   using SoftEngine::has_memory;
 
   const char* name() const override { return "loopback"; }
-  Capabilities capabilities() const override {
-    if (kind_ == LinkAttr::Kind::kBytes) return kSoftCapabilities.with(Capability::kWireTap);
-    return kSoftCapabilities;
-  }
-
   Result<std::unique_ptr<Carrier>, StartError> open_carrier(const Start& start,
                                                             const QpAttr& attr) override {
     const auto end = network_.find(start.lower);

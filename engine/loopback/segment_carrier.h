@@ -23,6 +23,7 @@ class SegmentCarrier final : public Carrier {
         mulpdu_(max_ulpdu != 0 ? std::max<uint32_t>(max_ulpdu, MPA_MIN_MULPDU)
                                : lower.link->emss()) {}
 
+  Capabilities capabilities() const override { return {}; }
   Received receive(Pass& pass) override;
   Turn transmit(Pass& pass) override;
   void shut_write(Time now) override { link_.shut_write(end_, now); }

@@ -58,6 +58,8 @@ class Carrier {
 
   virtual ~Carrier() = default;
 
+  // What the queue pair can by it, beside what all in software can.
+  virtual Capabilities capabilities() const = 0;
   // Moves what has come into the core, unless Budget::may_be_readable says that nothing has.
   virtual Received receive(Pass& pass) = 0;
   // Moves what the core has to say: nothing any more behind our FIN.

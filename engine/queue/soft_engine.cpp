@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "engine/queue/soft_engine.h"
 
-#include <sched.h>
-
 #include <new>
 
 #include "base/spin.h"
@@ -12,19 +10,8 @@ namespace ddpsock::engine {
 namespace {
 
 constexpr int kTries = 64;
-// About a second.
-constexpr int kMostYields = 1'000'000;
 
 }  // namespace
-
-// Who is between the two steps of posting needs nothing of ours.
-void flush_late_posts(rdmap::Qp& core) {
-  if (core.state() != QpState::kEnded) return;
-  for (int i = 0; i < kMostYields && core.has_late_posts(); ++i) {
-    sched_yield();
-    core.take_posted();
-  }
-}
 
 SoftEngine::SoftEngine(const SoftConfig& config)
     : limits_(config.limits),

@@ -13,15 +13,12 @@
 
 #include "engine/engine.h"
 #include "engine/queue/carrier.h"
+#include "engine/queue/soft_limits.h"
 #include "engine/queue/soft_queues.h"
 #include "rdmap/qp.h"
 #include "rdmap/stag_table.h"
 
 namespace ddpsock::engine {
-
-// With the lock, in an advance() or abort() that may have ended the queue pair: waits for threads
-// that were let in to post before, so that all that was accepted completes before the end is told.
-void flush_late_posts(rdmap::Qp& core);
 
 struct SoftConfig {
   Limits limits;
@@ -34,6 +31,7 @@ struct SoftConfig {
 
 class SoftEngine : public Engine {
  public:
+  Capabilities capabilities() const override { return kSoftCapabilities; }
   const Limits& limits() const override { return limits_; }
   Result<Pd, SetupError> open_pd() override;
   Status<SetupError> close_pd(Pd pd) override;

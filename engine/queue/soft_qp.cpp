@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "engine/queue/soft_qp.h"
 
+#include <sched.h>
+
 #include <algorithm>
+#include <utility>
+
+#include "base/cancellation.h"
 
 namespace ddpsock::engine {
 namespace {
+
+// About a second.
+constexpr int kMostYields = 1'000'000;
 
 // What the core is to keep of an agreed IRD or ORD. It has room of its own for a Read RTR.
 uint32_t depth(Rtr rtr, uint32_t value, uint32_t most) {
@@ -48,6 +56,7 @@ Status<StartError> SoftQp::start(const Start& start) {
   carrier_ = std::move(*carrier);
   Carrier::note_mulpdu(*core_, carrier_->mulpdu(Time{}));
   core_->start({.is_initiator = agreed.is_initiator, .rtr = agreed.rtr, .ird = ird, .ord = ord});
+  queues_.signal(lock);
   polled_.store(carrier_.get(), std::memory_order_release);
   return {};
 }
@@ -79,7 +88,7 @@ Need SoftQp::advance(Time now, Budget budget) {
   const bool may_send = received != Turn::kLost && core_->state() != QpState::kEnded;
   const Turn sent = may_send ? carrier_->transmit(pass) : Turn::kIdle;
   settle(lock, now, received == Turn::kLost || sent == Turn::kLost);
-  flush_late_posts(*core_);
+  finish_ended();
   queues_.signal(lock);
   is_advancing_ = false;
   return need(pass, received, sent);
@@ -136,6 +145,18 @@ void SoftQp::end(Lock& lock, rdmap::LlpEnd how) {
   queues_.signal(lock);
 }
 
+// Of one that has ended: waits for threads that were let in to post before, so that all that was
+// accepted completes before the end is told. Who is between the two steps of posting needs nothing
+// of ours.
+void SoftQp::finish_ended() {
+  if (core_->state() != QpState::kEnded) return;
+  for (int i = 0; i < kMostYields && core_->has_late_posts(); ++i) {
+    sched_yield();
+    core_->take_posted();
+  }
+  if (attr_.event_fd >= 0 && !std::exchange(is_end_told_, true)) base::raise_event(attr_.event_fd);
+}
+
 void SoftQp::drain() {
   const std::lock_guard lock(engine_.mutex());
   core_->close();
@@ -156,7 +177,7 @@ void SoftQp::abort(std::optional<TermCode> why) {
   }
   // Never started: nothing but posted receives to give back.
   core_->on_llp_end(rdmap::LlpEnd::kLost);
-  flush_late_posts(*core_);
+  finish_ended();
   queues_.signal(lock);
 }
 
@@ -171,7 +192,13 @@ Result<LowerLayer, DetachError> SoftQp::detach() {
   if (is_advancing_ || !core_->wants_close() || !carrier_->is_between_fpdus())
     return fail(DetachError::kBusy);
   end(lock, rdmap::LlpEnd::kFinBetween);
+  finish_ended();
   return lower_;
+}
+
+Capabilities SoftQp::capabilities() const {
+  const Carrier* carrier = polled_.load(std::memory_order_acquire);
+  return carrier != nullptr ? kSoftCapabilities | carrier->capabilities() : engine_.capabilities();
 }
 
 QpState SoftQp::state() const {

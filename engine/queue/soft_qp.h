@@ -32,6 +32,7 @@ class SoftQp final : public Qp {
   void drain() override;
   void abort(std::optional<TermCode> why) override;
   Result<LowerLayer, DetachError> detach() override;
+  Capabilities capabilities() const override;
   QpState state() const override;
   TerminateInfo terminate_info() const override;
 
@@ -43,6 +44,7 @@ class SoftQp final : public Qp {
   void settle(Lock& lock, Time now, bool is_lost);
   Need need(const Pass& pass, Turn received, Turn sent);
   void end(Lock& lock, rdmap::LlpEnd how);
+  void finish_ended();
 
   SoftEngine& engine_;
   std::atomic<const Carrier*> polled_{
@@ -57,6 +59,7 @@ class SoftQp final : public Qp {
   bool is_detaching_ = false;
   bool is_fin_sent_ = false;
   bool is_fin_received_ = false;
+  bool is_end_told_ = false;
   Time linger_end_ = kNever;
 
   // Set by start().

@@ -32,6 +32,9 @@ class TcpChannel final : public Channel {
     base::sys.setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   }
 
+  Capabilities capabilities() const override {
+    return {Capability::kWireTap, Capability::kKernelTrueReadiness};
+  }
   Result<size_t> send(std::span<const Bytes> from, Time) override {
     constexpr int kFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
     // Plain send() is measurably quicker than a gather list of one.
@@ -98,6 +101,8 @@ class OneSidedChannel final : public Channel {
  public:
   OneSidedChannel(int fd, Stream& stream) : fd_(fd), stream_(stream) {}
 
+  // What the program has not read keeps the socket readable.
+  Capabilities capabilities() const override { return {Capability::kWireTap}; }
   Result<size_t> send(std::span<const Bytes> from, Time) override {
     const base::Uncancelled whole;  // it does not wait
     return noted(stream_.send_fpdus(fd_, from), is_sending_taken_);
@@ -179,9 +184,7 @@ class UserMessageEngine final : public SoftEngine {
 
   const char* name() const override { return "user"; }
   Capabilities capabilities() const override {
-    return kSoftCapabilities.with(Capability::kWireTap)
-        .with(Capability::kKernelTrueReadiness)
-        .with(Capability::kInlineStream);
+    return kSoftCapabilities | Capabilities{Capability::kInlineStream};
   }
   Result<std::unique_ptr<Carrier>, StartError> open_carrier(const Start& start,
                                                             const QpAttr& attr) override {

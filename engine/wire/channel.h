@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/result.h"
+#include "engine/engine.h"
 
 namespace ddpsock::engine {
 
@@ -19,6 +20,7 @@ class Channel {
  public:
   virtual ~Channel() = default;
 
+  virtual Capabilities capabilities() const = 0;
   // Takes bytes from the front of `from`; how many, at least one.
   virtual Result<size_t> send(std::span<const Bytes> from, Time now) = 0;
   // Fills `to` in order; 0: the peer's FIN.

@@ -20,6 +20,7 @@ class WireCarrier final : public Carrier {
   static std::unique_ptr<Carrier> make(std::unique_ptr<Channel> channel, const Start& start,
                                        const QpAttr& attr);
 
+  Capabilities capabilities() const override { return channel_->capabilities(); }
   Received receive(Pass& pass) override;
   Turn transmit(Pass& pass) override;
   void shut_write(Time now) override;

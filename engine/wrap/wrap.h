@@ -16,6 +16,7 @@ class WrapCq : public Cq {
  public:
   explicit WrapCq(std::unique_ptr<Cq> inner) : inner_(std::move(inner)) {}
   uint32_t poll(std::span<Completion> out) override { return inner_->poll(out); }
+  bool has_any() const override { return inner_->has_any(); }
   void arm(Arm what) override { inner_->arm(what); }
   Cq& inner() { return *inner_; }
 
@@ -43,9 +44,11 @@ class WrapQp : public Qp {
   Posted send(std::span<const SendWr> work) override { return inner_->send(work); }
   Posted recv(std::span<const RecvWr> work) override { return inner_->recv(work); }
   Need advance(Time now, Budget budget) override { return inner_->advance(now, budget); }
+  bool has_news() const override { return inner_->has_news(); }
   void drain() override { inner_->drain(); }
   void abort(std::optional<TermCode> why) override { inner_->abort(why); }
   Result<LowerLayer, DetachError> detach() override { return inner_->detach(); }
+  Capabilities capabilities() const override { return inner_->capabilities(); }
   QpState state() const override { return inner_->state(); }
   TerminateInfo terminate_info() const override { return inner_->terminate_info(); }
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // How connections end: drained, aborted, cut.
+#include <sys/eventfd.h>
+
+#include "base/fd.h"
 #include "tests/conformance/rig.h"
 
 namespace ddpsock::conformance {
@@ -160,6 +163,23 @@ TEST_P(Conformance, FinWithReadsOutstandingIsLoss) {
   rig.a.poll();
   ASSERT_EQ(rig.a.sent.size(), 1u);
   EXPECT_EQ(rig.a.sent[0].status, WorkStatus::kFlushed);
+}
+
+TEST_P(Conformance, EachEndIsToldOnceBesideCompletions) {
+  const base::UniqueFd event(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  const auto told = [&] {
+    eventfd_t ends = 0;
+    return eventfd_read(event.get(), &ends) == 0 ? ends : 0;
+  };
+  Rig rig(GetParam(), {.end_event_fd = event.get()});
+  rig.let_responder_speak();
+  EXPECT_EQ(told(), 0u);
+  rig.a.qp->drain();
+  ASSERT_TRUE(rig.run_to_end());
+  EXPECT_EQ(told(), 2u);
+  rig.a.qp->abort(std::nullopt);
+  rig.step();
+  EXPECT_EQ(told(), 0u);
 }
 
 TEST_P(Conformance, DetachLeavesTheConnection) {

@@ -21,7 +21,8 @@ std::unique_ptr<engine::Qp> make_qp(Side& s, const RigAttr& attr) {
                                .recv_depth = attr.recv_depth,
                                .max_ird = 16,
                                .max_ord = 16,
-                               .linger = attr.linger});
+                               .linger = attr.linger,
+                               .event_fd = attr.end_event_fd});
   EXPECT_TRUE(qp);
   return std::move(*qp);
 }

@@ -34,6 +34,7 @@ struct RigAttr {
   Duration linger = Duration::from_ms(500);
   uint32_t srq_depth = 0;  // not 0: the responder's queue pairs share their receives
   int srq_event_fd = -1;
+  int end_event_fd = -1;  // of both ends
 };
 
 // Bytes that differ from place to place and from seed to seed.
@@ -54,7 +55,7 @@ class Side {
   std::vector<Completion> sent;      // taken from send_cq, oldest first
   std::vector<Completion> received;  // from recv_cq
 
-  bool has(Capability c) const { return engine->capabilities().has(c); }
+  bool has(Capability c) const { return (qp ? qp->capabilities() : engine->capabilities()).has(c); }
   // Each posts one request; why it was refused.
   Refusal send(const SendWr& wr);
   Refusal send(uint64_t id, Bytes payload);

@@ -70,6 +70,35 @@ TEST_P(Conformance, SendsBeforeStartAreRefusedReceivesAreNot) {
   EXPECT_EQ(rig.a.received[0].status, WorkStatus::kFlushed);
 }
 
+class CountingTap final : public engine::WireTap {
+ public:
+  void sent(std::span<const Bytes>, Time) override { ++calls; }
+  void received(std::span<const Bytes>, Time) override { ++calls; }
+  void sent_fin(Time) override { ++calls; }
+  void received_fin(Time) override { ++calls; }
+  int calls = 0;
+};
+
+// Of one connection: engines have such that are carried in other ways.
+TEST_P(Conformance, AStartedQueuePairTellsWhatItCan) {
+  Rig rig(GetParam());
+  CountingTap tap;
+  auto attr = engine::QpAttr{
+      .pd = rig.a.pd, .send_cq = rig.a.send_cq.get(), .recv_cq = rig.a.recv_cq.get()};
+  const auto qp = rig.a.engine->make_qp(attr);
+  ASSERT_TRUE(qp);
+  engine::Start start = rig.bench->join({}).ends[0];
+  start.tap = &tap;
+  ASSERT_TRUE((*qp)->start(start));
+  const SendWr work{.op = op::Write{}};
+  ASSERT_EQ((*qp)->send({&work, 1}).accepted, 1u);
+  const auto can = (*qp)->capabilities();
+  const engine::Need need = (*qp)->advance(rig.bench->now(), {.is_spinning = true});
+  EXPECT_EQ(tap.calls != 0, can.has(Capability::kWireTap));
+  EXPECT_EQ(need.is_unwatched, can.has(Capability::kBellsOnDemand));
+  EXPECT_TRUE(can.has(Capability::kOneSided));
+}
+
 TEST_P(Conformance, StartIsRefusedTwiceAndOnNothing) {
   Rig rig(GetParam());
   EXPECT_EQ(rig.a.qp->start(rig.a.start).error(), engine::StartError::kBadState);

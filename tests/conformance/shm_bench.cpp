@@ -9,10 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/queue/soft_limits.h"
 #include "engine/shm/message_memory.h"
 #include "engine/user/qp.h"
-#include "engine/wrap/wrap.h"
 #include "tests/conformance/agreements.h"
 #include "tests/conformance/tcp_pair.h"
 
@@ -21,19 +19,10 @@ namespace {
 
 using engine::shm::MessageMemory;
 
-// The user engine, all of whose connections are in memory: their sockets carry no FPDUs to be cut.
-class AllInMemory final : public engine::wrap::WrapEngine {
- public:
-  using WrapEngine::WrapEngine;
-  engine::Capabilities capabilities() const override {
-    return engine::kSoftCapabilities.with(engine::Capability::kKernelTrueReadiness);
-  }
-};
-
 class ShmBench final : public Bench {
  public:
   std::unique_ptr<engine::Engine> make_engine() override {
-    return std::make_unique<AllInMemory>("memory", engine::open_user_message_engine());
+    return engine::open_user_message_engine();
   }
   Joined join(const Wish& wish) override {
     pairs_.push_back(connect_tcp());
