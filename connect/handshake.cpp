@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "connect/handshake.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -10,6 +12,27 @@
 #include "mpa/format.h"
 
 namespace ddpsock::connecting {
+namespace {
+
+// poll() counts milliseconds in an int, and a clock set wrong must not hide a deadline.
+constexpr int64_t kLongestPollMs = 1'000;
+
+}  // namespace
+
+engine::Parameters parameters_of(const mpa::Agreement& agreed, uint32_t max_ulpdu) {
+  const auto depth = [](uint16_t value) {
+    return value == mpa::kNotNegotiated ? engine::Parameters::kNotAgreed : value;
+  };
+  return {.ird = depth(agreed.ird),
+          .ord = depth(agreed.ord),
+          .is_initiator = agreed.is_initiator,
+          .rtr = to_rdmap(agreed.rtr),
+          .has_crc = agreed.has_crc,
+          .send_markers = agreed.send_markers,
+          .receive_markers = agreed.receive_markers,
+          .revision = agreed.revision,
+          .max_ulpdu = max_ulpdu};
+}
 
 mpa::StartupState Handshake::state() const {
   return std::visit([](const auto& e) { return e.state(); }, end_);
@@ -41,6 +64,27 @@ engine::Need Handshake::advance(Time now) {
   return {.wants_readable = state() == mpa::StartupState::kReading,
           .wants_writable = state() == mpa::StartupState::kSending,
           .deadline = std::visit([](const auto& e) { return e.deadline(); }, end_)};
+}
+
+mpa::StartupState Handshake::run() {
+  for (;;) {
+    const engine::Need need = advance(base::now());
+    if (!need.wants_readable && !need.wants_writable) return state();
+    pollfd entry{.fd = fd_, .events = POLLIN, .revents = 0};
+    if (need.wants_writable) entry.events = POLLOUT;
+    const int64_t left = (need.deadline - base::now()).ceil_ms();
+    base::sys.poll(&entry, 1, static_cast<int>(std::min(left, kLongestPollMs)));
+  }
+}
+
+Status<engine::StartError> Handshake::start(engine::Qp& qp, engine::Start wish) const {
+  const bool has_failed = state() == mpa::StartupState::kFailed;
+  wish.lower = engine::LowerLayer{fd_};
+  wish.parameters = parameters_of(has_failed ? failure().terminate_with() : agreement(),
+                                  wish.parameters.max_ulpdu);
+  const auto started = qp.start(wish);
+  if (started && has_failed) qp.abort(rdmap::TermCode::mpa(*failure().term_code));
+  return started;
 }
 
 // Both: whether anything was moved.

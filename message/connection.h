@@ -197,12 +197,12 @@ class Connection final : public Handle, private engine::OneSided {
   bool may_spin() const;
   bool is_quiet();
   bool take_whole_look();
-  Status<engine::StartError> start_agreed();
+  Status<engine::StartError> start_by(const connecting::Handshake& handshake);
   void decide(Time now);
   void start_qp(Time now);
   void note_open();
   [[nodiscard]] bool call_again();
-  void fail_start(const mpa::StartupFailure& failure, Time now);
+  void fail_start();
   void end(int status, const char* reason);
   void end_as_told();
   void arm();

@@ -14,10 +14,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <new>
+#include <utility>
 
 #include "base/cancellation.h"
 #include "base/sys.h"
-#include "connect/parameters.h"
 #include "engine/user/qp.h"
 #include "message/turn.h"
 #include "stream/format.h"
@@ -244,15 +244,13 @@ void Connection::step_starting(Time now) {
   if (handshake_->state() == mpa::StartupState::kAgreed) {
     start_qp(now);
   } else if (handshake_->state() == mpa::StartupState::kFailed) {
-    const mpa::StartupFailure failure = handshake_->failure();
-    handshake_.reset();
-    fail_start(failure, now);
+    fail_start();
   }
 }
 
 // Both ends know now whether the other one has the memory; and that with markers, which only a byte
 // stream has, it is not used.
-Status<engine::StartError> Connection::start_agreed() {
+Status<engine::StartError> Connection::start_by(const connecting::Handshake& handshake) {
   if (memory_.memory) {
     const bool has_markers = agreement_.send_markers || agreement_.receive_markers;
     const bool is_joined = memory_.memory->settle();
@@ -261,18 +259,14 @@ Status<engine::StartError> Connection::start_agreed() {
       memory_.why = has_markers ? "MPA markers are for byte streams" : "the peer has not joined it";
     }
   }
-  engine::Start start{.lower = engine::lower_layer_of(socket_.get()),
-                      .parameters = connecting::parameters_of(agreement_)};
-  if (!memory_.memory) return qp_->start(start);
+  if (!memory_.memory) return handshake.start(*qp_);
   const engine::InMemory medium(*memory_.memory);
-  start.medium = &medium;
-  return qp_->start(start);
+  return handshake.start(*qp_, {.medium = &medium});
 }
 
 void Connection::start_qp(Time now) {
   agreement_ = handshake_->agreement();
-  handshake_.reset();
-  const auto started = start_agreed();
+  const auto started = start_by(*std::exchange(handshake_, nullptr));
   if (!started) {
     end(started.error() == engine::StartError::kNoMemory ? ENOMEM : ECONNRESET,
         "the connection was lost in start-up");
@@ -323,16 +317,16 @@ bool Connection::call_again() {
   return true;
 }
 
-void Connection::fail_start(const mpa::StartupFailure& failure, Time) {
+void Connection::fail_start() {
+  const auto handshake = std::exchange(handshake_, nullptr);
+  const mpa::StartupFailure& failure = handshake->failure();
   if (failure.can_retry_with_revision_1 && call_again()) return;
   is_untouched_ = failure.error == mpa::StartupError::kNotMpa && role_ == Role::kResponder;
   reason_ = mpa::to_text(failure.error);
   const int error = errno_of_startup(failure.error);
-  // The peer is in FPDU mode already and is told by a Terminate (RFC 6581 section 7).
   if (failure.term_code) agreement_ = failure.terminate_with();
-  if (failure.term_code && start_agreed()) {
+  if (failure.term_code && start_by(*handshake)) {
     start_error_ = error;
-    qp_->abort(rdmap::TermCode::mpa(*failure.term_code));
     phase_.store(Phase::kRunning);
     return;
   }

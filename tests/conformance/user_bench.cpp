@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 
 #include "connect/handshake.h"
-#include "connect/parameters.h"
 #include "engine/user/qp.h"
 #include "tests/conformance/tcp_pair.h"
 

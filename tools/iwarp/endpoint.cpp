@@ -4,11 +4,8 @@
 #include <algorithm>
 
 #include "base/sys.h"
-#include "connect/handshake.h"
-#include "connect/parameters.h"
 #include "engine/user/qp.h"
 #include "tools/iwarp/tcp.h"
-#include "tools/iwarp/wait.h"
 
 namespace ddpsock::iwarp {
 namespace {
@@ -104,30 +101,23 @@ Status<Error> Endpoint::connect_once(const Address& to, const ConnectAttr& attr,
   if (!fd) return fail(fd.error());
   // Its timers count from here.
   connecting::Handshake handshake(fd->get(), *mpa::Initiator::start(config, base::now()));
-  if (run(handshake, fd->get()) == mpa::StartupState::kAgreed) {
-    return start(std::move(*fd), handshake.agreement());
-  }
-  const mpa::StartupFailure failure = handshake.failure();
-  if (failure.term_code) terminate(std::move(*fd), failure);
-  return fail_with(failure);
+  handshake.run();
+  return start(std::move(*fd), handshake);
 }
 
-// Start-up has failed at a point where the peer is in FPDU mode already (RFC 6581 section 7).
-void Endpoint::terminate(base::UniqueFd fd, const mpa::StartupFailure& failure) {
-  if (!start(std::move(fd), failure.terminate_with())) return;
-  qp_->abort(rdmap::TermCode::mpa(*failure.term_code));
-  wait_for_end(base::now() + kTerminateTime);
-}
-
-Status<Error> Endpoint::start(base::UniqueFd fd, const mpa::Agreement& agreement) {
-  const auto started =
-      qp_->start({.lower = engine::lower_layer_of(fd.get()),
-                  .parameters = connecting::parameters_of(agreement, attr_.max_ulpdu)});
-  if (!started) return fail_with(std::string("starting: ") + to_text(started.error()));
-  fd_ = std::move(fd);
-  agreement_ = agreement;
+Status<Error> Endpoint::start(base::UniqueFd fd, const connecting::Handshake& handshake) {
+  const bool has_failed = handshake.state() == mpa::StartupState::kFailed;
+  if (has_failed && !handshake.failure().term_code) return fail_with(handshake.failure());
+  const auto started = handshake.start(*qp_, {.parameters = {.max_ulpdu = attr_.max_ulpdu}});
+  if (started) fd_ = std::move(fd);
   // Until it has been advanced nobody knows what it waits for; the peer may have begun already.
   need_ = {.deadline = base::now()};
+  if (has_failed) {
+    if (started) wait_for_end(base::now() + kTerminateTime);
+    return fail_with(handshake.failure());
+  }
+  if (!started) return fail_with(std::string("starting: ") + to_text(started.error()));
+  agreement_ = handshake.agreement();
   return {};
 }
 
@@ -155,7 +145,8 @@ uint32_t Endpoint::poll(std::span<engine::Completion> out) {
 void Endpoint::rest(Time deadline) {
   const bool is_asking = attr_.is_spinning && !need_.wants_writable;
   if (is_asking || has_ended() || need_.deadline <= base::now()) return;
-  wait_for(fd_.get(), need_, deadline);
+  const Wish wish{fd_.get(), need_};
+  wait_for({&wish, 1}, deadline);
 }
 
 std::optional<engine::Completion> Endpoint::next_completion(Time deadline) {

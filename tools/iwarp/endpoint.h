@@ -16,8 +16,8 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "connect/handshake.h"
 #include "engine/engine.h"
-#include "mpa/initiator.h"
 #include "tools/iwarp/address.h"
 #include "tools/iwarp/error.h"
 
@@ -60,8 +60,9 @@ class Endpoint {
   // Connects, exchanges MPA start-up frames and starts the queue pair. After an error a new
   // endpoint is needed.
   Status<Error> connect(const Address& to, const ConnectAttr& attr);
-  // Takes over a connected socket on which start-up has succeeded.
-  Status<Error> start(base::UniqueFd fd, const mpa::Agreement& agreement);
+  // Takes over the socket of start-up that is over, and starts the queue pair; where start-up has
+  // failed, tells the peer as far as that is due. The error is start-up's then.
+  Status<Error> start(base::UniqueFd fd, const connecting::Handshake& handshake);
 
   engine::Qp& qp() { return *qp_; }
   engine::Cq& cq() { return *cq_; }
@@ -111,7 +112,6 @@ class Endpoint {
   explicit Endpoint(const EndpointAttr& attr) : attr_(attr) {}
   Status<Error> connect_once(const Address& to, const ConnectAttr& attr,
                              const mpa::InitiatorConfig& config);
-  void terminate(base::UniqueFd fd, const mpa::StartupFailure& failure);
   void advance(engine::Budget budget);
 
   EndpointAttr attr_;

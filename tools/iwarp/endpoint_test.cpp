@@ -14,7 +14,6 @@
 #include "mpa/format.h"
 #include "tools/iwarp/listener.h"
 #include "tools/iwarp/tcp.h"
-#include "tools/iwarp/wait.h"
 
 namespace ddpsock::iwarp {
 namespace {

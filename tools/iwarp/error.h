@@ -2,6 +2,7 @@
 #ifndef DDPSOCK_TOOLS_IWARP_ERROR_H_
 #define DDPSOCK_TOOLS_IWARP_ERROR_H_
 
+#include <cstring>
 #include <optional>
 #include <string>
 
@@ -21,8 +22,13 @@ inline std::unexpected<Error> fail_with(std::string text) {
   return std::unexpected<Error>(Error{.text = std::move(text)});
 }
 // "connecting: Connection refused". `error` is an errno value.
-std::unexpected<Error> fail_with(const char* doing, int error);
-std::unexpected<Error> fail_with(const mpa::StartupFailure& failure);
+inline std::unexpected<Error> fail_with(const char* doing, int error) {
+  return fail_with(std::string(doing) + ": " + std::strerror(error));
+}
+inline std::unexpected<Error> fail_with(const mpa::StartupFailure& failure) {
+  return std::unexpected<Error>(Error{
+      .text = std::string("MPA start-up: ") + mpa::to_text(failure.error), .startup = failure});
+}
 
 }  // namespace ddpsock::iwarp
 

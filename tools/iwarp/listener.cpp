@@ -8,7 +8,6 @@
 
 #include "base/sys.h"
 #include "tools/iwarp/tcp.h"
-#include "tools/iwarp/wait.h"
 
 namespace ddpsock::iwarp {
 namespace {
@@ -67,34 +66,25 @@ Result<Incoming, Error> Listener::next(const mpa::ResponderConfig& config, Time 
 
 Result<Incoming, Error> Incoming::hear(base::UniqueFd fd, const mpa::ResponderConfig& config) {
   connecting::Handshake handshake(fd.get(), mpa::Responder(config, base::now()));
-  if (run(handshake, fd.get()) != mpa::StartupState::kDeciding) {
-    return fail_with(handshake.failure());
-  }
+  if (handshake.run() != mpa::StartupState::kDeciding) return fail_with(handshake.failure());
   return Incoming(std::move(fd), handshake);
-}
-
-Status<Error> Incoming::answer() {
-  if (run(handshake_, fd_.get()) == mpa::StartupState::kAgreed) return {};
-  return fail_with(handshake_.failure());
 }
 
 Status<Error> Incoming::accept(Endpoint& endpoint, const mpa::Acceptance& acceptance) {
   const auto accepted = handshake_.responder()->accept(acceptance, base::now());
   if (!accepted) return fail_with(mpa::StartupFailure::of(accepted.error()));
-  if (const auto answered = answer(); !answered) return answered;
-  return endpoint.start(std::move(fd_), handshake_.agreement());
+  handshake_.run();
+  return endpoint.start(std::move(fd_), handshake_);
 }
 
 Status<Error> Incoming::reject(const mpa::PrivateData& private_data) {
   const auto rejected = handshake_.responder()->reject(private_data, base::now());
   if (!rejected) return fail_with(mpa::StartupFailure::of(rejected.error()));
-  const auto answered = answer();
+  handshake_.run();
   // Closing with unread bytes would reset the connection and could destroy the Reply on its way.
   close_gently(std::move(fd_), base::now() + Duration::from_ms(2'000));
-  const bool is_sent = !answered && answered.error().startup &&
-                       answered.error().startup->error == mpa::StartupError::kRejected;
-  if (is_sent) return {};
-  return answered;
+  if (handshake_.failure().error == mpa::StartupError::kRejected) return {};
+  return fail_with(handshake_.failure());
 }
 
 }  // namespace ddpsock::iwarp

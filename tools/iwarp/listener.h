@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "base/fd.h"
-#include "connect/handshake.h"
 #include "tools/iwarp/address.h"
 #include "tools/iwarp/endpoint.h"
 
@@ -28,7 +27,6 @@ class Incoming {
  private:
   Incoming(base::UniqueFd fd, const connecting::Handshake& handshake)
       : fd_(std::move(fd)), handshake_(handshake) {}
-  Status<Error> answer();
 
   base::UniqueFd fd_;
   mutable connecting::Handshake handshake_;

@@ -6,13 +6,48 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
+#include <cassert>
 #include <cerrno>
 
 #include "base/sys.h"
-#include "tools/iwarp/wait.h"
 
 namespace ddpsock::iwarp {
+namespace {
+
+// poll() counts milliseconds in an int, and a signal or a clock set wrong must not hide a deadline.
+constexpr int64_t kLongestPollMs = 1'000;
+constexpr size_t kMostWishes = 4;
+
+bool wait_for(std::span<pollfd> entries, Time deadline) {
+  for (;;) {
+    const Duration left = deadline - base::now();
+    const int64_t ms =
+        deadline == kNever ? kLongestPollMs : std::min(left.ceil_ms(), kLongestPollMs);
+    if (base::sys.poll(entries.data(), entries.size(), static_cast<int>(ms)) != 0) return true;
+    if (deadline != kNever && base::now() >= deadline) return false;
+  }
+}
+
+}  // namespace
+
+bool wait_for(int fd, short events, Time deadline) {
+  pollfd entry{.fd = fd, .events = events, .revents = 0};
+  return wait_for({&entry, 1}, deadline);
+}
+
+bool wait_for(std::span<const Wish> wishes, Time deadline) {
+  assert(wishes.size() <= kMostWishes);
+  std::array<pollfd, kMostWishes> entries;
+  for (size_t i = 0; i < wishes.size(); ++i) {
+    const engine::Need& need = wishes[i].need;
+    const int events = (need.wants_readable ? POLLIN : 0) | (need.wants_writable ? POLLOUT : 0);
+    entries[i] = {.fd = wishes[i].fd, .events = static_cast<short>(events), .revents = 0};
+    deadline = std::min(deadline, need.deadline);
+  }
+  return wait_for(std::span(entries).first(wishes.size()), deadline);
+}
 
 void set_no_delay(int fd) {
   const int on = 1;

@@ -3,9 +3,11 @@
 #define DDPSOCK_TOOLS_IWARP_TCP_H_
 
 #include <optional>
+#include <span>
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "engine/engine.h"
 #include "tools/iwarp/address.h"
 
 namespace ddpsock::iwarp {
@@ -20,6 +22,18 @@ void set_no_delay(int fd);
 // FIN, then reads and drops what the peer still sends up to its FIN, then closes: a close with
 // unread bytes sends a RST, which can overtake what was sent last.
 void close_gently(base::UniqueFd fd, Time deadline);
+
+// Until one of poll(2)'s `events` is there (or an error, or a signal): true. False: `deadline`
+// came.
+bool wait_for(int fd, short events, Time deadline);
+
+// What one connection waits for.
+struct Wish {
+  int fd;
+  engine::Need need;
+};
+// As above, until any of at most four has it, and at most to their own deadlines.
+bool wait_for(std::span<const Wish> wishes, Time deadline);
 
 }  // namespace ddpsock::iwarp
 

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <ctime>
 
-#include "tools/iwarp/wait.h"
+#include "tools/iwarp/tcp.h"
 
 namespace ddpsock::perf {
 namespace {
@@ -174,7 +174,7 @@ Status<Error> Link::serve_data() {
     }
     if (is_spinning() && !data_->need().wants_writable) continue;
     const iwarp::Wish wishes[] = {{control_->fd(), control_->need()}, {data_->fd(), data_->need()}};
-    iwarp::wait_for_any(wishes, patience_.deadline());
+    iwarp::wait_for(wishes, patience_.deadline());
     break;
   }
   return {};

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "connect/parameters.h"
+#include "connect/handshake.h"
 #include "rdmap/format.h"
 
 namespace ddpsock::interop {
