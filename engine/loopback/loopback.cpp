@@ -5,7 +5,6 @@
 
 #include "engine/loopback/segment_carrier.h"
 #include "engine/queue/soft_engine.h"
-#include "engine/queue/soft_limits.h"
 #include "engine/wire/wire_carrier.h"
 
 namespace ddpsock::engine::loopback {
@@ -15,7 +14,7 @@ namespace {
 constexpr uint32_t kMaxFragments = 2048;
 
 SoftConfig soft_config(const Config& config) {
-  SoftConfig soft{.limits = soft_limits(config.max_regions), .random = config.random};
+  SoftConfig soft{.max_regions = config.max_regions, .random = config.random};
   if (config.kind == LinkAttr::Kind::kSegments) {
     soft.order = ddp::LlpOrder::kAnyOrder;
     soft.max_fragments = kMaxFragments;

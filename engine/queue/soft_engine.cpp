@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "engine/queue/soft_engine.h"
 
+#include <limits>
 #include <new>
 
 #include "base/spin.h"
@@ -11,14 +12,30 @@ namespace {
 
 constexpr int kTries = 64;
 
+constexpr Limits soft_limits(uint32_t max_regions) {
+  return {
+      .max_pds = 64,
+      .max_regions = max_regions,
+      .max_cq_depth = 1u << 16,
+      .max_send_depth = 1u << 14,
+      .max_recv_depth = 1u << 14,
+      .max_srq_depth = 1u << 16,
+      .max_ird = 128,
+      .max_ord = 128,
+      .max_slices = ddp::kMaxSlices,
+      .max_inline = rdmap::kMaxInline,
+      .max_message = std::numeric_limits<uint32_t>::max(),
+  };
+}
+
 }  // namespace
 
 SoftEngine::SoftEngine(const SoftConfig& config)
-    : limits_(config.limits),
+    : limits_(soft_limits(config.max_regions)),
       order_(config.order),
       max_fragments_(config.max_fragments),
-      stags_(config.limits.max_regions, config.random),
-      pds_(new(std::nothrow) PdSlot[config.limits.max_pds]) {}
+      stags_(config.max_regions, config.random),
+      pds_(new(std::nothrow) PdSlot[limits_.max_pds]) {}
 SoftEngine::~SoftEngine() = default;
 
 bool SoftEngine::has_memory() const {

@@ -13,15 +13,21 @@
 
 #include "engine/engine.h"
 #include "engine/queue/carrier.h"
-#include "engine/queue/soft_limits.h"
 #include "engine/queue/soft_queues.h"
 #include "rdmap/qp.h"
 #include "rdmap/stag_table.h"
 
 namespace ddpsock::engine {
 
+// What all their queue pairs can.
+inline constexpr Capabilities kSoftCapabilities{
+    Capability::kOneSided,          Capability::kAtomics,  Capability::kImmediate,
+    Capability::kRemoteInvalidate,  Capability::kSharedCq, Capability::kSrq,
+    Capability::kUnregisteredLocal,
+};
+
 struct SoftConfig {
-  Limits limits;
+  uint32_t max_regions = 0;
   // Keys of STags. Simulations hand in their own source, to be repeatable.
   rdmap::StagTable::RandomSource random = base::fill_random;
   // How its carriers keep segments in order, and how many ranges beyond gaps one queue may hold.

@@ -14,7 +14,6 @@
 #include "base/sys.h"
 #include "engine/memory/memory_carrier.h"
 #include "engine/queue/soft_engine.h"
-#include "engine/queue/soft_limits.h"
 #include "engine/stream.h"
 #include "engine/wire/wire_carrier.h"
 
@@ -179,7 +178,7 @@ Result<std::unique_ptr<Carrier>, StartError> open_wire(const Start& start, const
 class UserMessageEngine final : public SoftEngine {
  public:
   explicit UserMessageEngine(const UserMessageConfig& config)
-      : SoftEngine({.limits = soft_limits(config.max_regions)}) {}
+      : SoftEngine({.max_regions = config.max_regions}) {}
   using SoftEngine::has_memory;
 
   const char* name() const override { return "user"; }
