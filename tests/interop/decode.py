@@ -185,7 +185,7 @@ def _judge_ourselves(path, first_frames, result):
         raise DecodeError(str(error)) from None
     told = [_differences(c, judged.connection) for c, judged in zip(result.connections, own)]
     lost = [stream for stream, judged, differences in zip(first_frames, own, told)
-            if judged.why_wireshark_fails and differences]
+            if judged.why_wireshark_fails and (differences or judged.malformed)]
     if lost:
         # What it makes of frames whose boundaries it has lost is no fault of theirs.
         result.notes.clear()
