@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 DDPRUN = os.path.abspath(sys.argv.pop(1))
 LIBRARY = os.path.join(os.path.dirname(DDPRUN), "libddpsock.so")
@@ -332,6 +333,17 @@ class Sandbox(Image):
         self.refused_with("SystemCallFilter=~shmget:EPERM ptrace", "has to allow shmget")
         self.unit("SystemCallFilter=~ptrace reboot")
         self.allowed()
+
+    def test_what_systemd_analyze_has_to_say_beside_its_answer(self):
+        """It warns where it cannot ask the kernel for its system calls."""
+        folder = self.root / "programs"
+        folder.mkdir()
+        program = folder / "systemd-analyze"
+        program.write_text("#!/bin/sh\necho '# a warning' >&2\nprintf '@default\\n    brk\\n@all\\n    @default\\n'\n")
+        program.chmod(0o755)
+        self.unit("SystemCallFilter=~@all\n")
+        with mock.patch.dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}"):
+            self.assertEqual(self.allowed(), "")
 
     @unittest.skipUnless(shutil.which("systemd-analyze"), "systemd's sets are known to systemd-analyze only")
     def test_system_calls_by_set(self):

@@ -9,8 +9,9 @@
 
 namespace ddpsock::shim {
 
-// What the program, looked for in PATH, says on standard output. Nothing: it is not there, does not
-// end well, or takes longer than ten seconds (it is killed).
+// What the program, looked for in PATH, says on standard output; what it says on the other is its
+// own. Nothing: it is not there, does not end well, or takes longer than ten seconds (it is
+// killed).
 std::optional<std::string> output_of(const std::vector<std::string>& command);
 
 }  // namespace ddpsock::shim
