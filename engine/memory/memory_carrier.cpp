@@ -49,9 +49,11 @@ Received MemoryCarrier::look_at_wire(Pass& pass) {
   const bool has_more_wire = n && *n == room.size();
   const bool is_fin = n && *n == 0;
   Turn turn = Turn::kIdle;
+  // No more than can lie there: the peer may go on writing behind its end.
+  const uint64_t end = link_.position() + shm::kMessageRing;
   do {
     turn = link_.receive(pass.core, pass.lock, pass.budget.bytes);
-  } while ((is_lost || is_fin) && turn == Turn::kMore);
+  } while ((is_lost || is_fin) && turn == Turn::kMore && link_.position() < end);
   if (turn == Turn::kLost || is_lost) return {.turn = Turn::kLost};
   if (is_fin) return {.turn = turn, .end = rdmap::LlpEnd::kFinBetween};
   return {.turn = has_more_wire ? Turn::kMore : turn};

@@ -41,6 +41,9 @@ class MemoryLink {
   // ... when the peer takes records. False: it has since we looked.
   [[nodiscard]] bool watch_room() { return writer_.want_room(); }
 
+  // Where in the stream of records the next one lies.
+  uint64_t position() const { return reader_.head(); }
+
   // Of any thread, without the lock.
   bool has_record() const { return reader_.has_record_at_head(); }
 

@@ -9,15 +9,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "base/fd.h"
 #include "ddp/segment.h"
 #include "engine/shm/message_memory.h"
+#include "engine/shm/own_mapping.h"
+#include "engine/shm/sealed_file.h"
 #include "engine/user/qp.h"
 
 namespace ddpsock::engine {
@@ -252,6 +256,52 @@ TEST(MessageHostileTest, MemoryThatIsNotThereIsNotDelivered) {
     EXPECT_EQ(victim.qp().state(), QpState::kEnded);
     EXPECT_TRUE(victim.are_canaries_alive());
   }
+}
+
+// A process that says it is a thread of ours, or the memory of another connection of ours into
+// which it has written the secret.
+TEST(MessageHostileTest, WeAreNotReadForAPeer) {
+  auto file = shm::make_sealed_file("ddpsock-test", 4096);
+  auto other_file = shm::make_sealed_file("ddpsock-test", 4096);
+  ASSERT_TRUE(file);
+  ASSERT_TRUE(other_file);
+  uint64_t mine = 1, theirs = 1, of_another = 1;
+  const shm::OwnMapping own(file->get(), &mine), another(other_file->get(), &of_another);
+  const auto self = static_cast<uint32_t>(getpid());
+  const auto address_of = [](const uint64_t& word) { return reinterpret_cast<uintptr_t>(&word); };
+  EXPECT_FALSE(own.may_be_peer(self, address_of(mine)));
+  EXPECT_FALSE(own.may_be_peer(self, address_of(of_another)));
+  EXPECT_FALSE(own.may_be_peer(self, address_of(theirs)));
+  {
+    const shm::OwnMapping end(file->get(), &theirs);
+    EXPECT_TRUE(own.may_be_peer(self, address_of(theirs))) << "both ends are ours";
+  }
+  EXPECT_FALSE(own.may_be_peer(self, address_of(theirs)));
+  std::atomic<uint32_t> thread_id = 0;
+  std::atomic<bool> may_end = false;
+  std::thread thread([&] {
+    thread_id = static_cast<uint32_t>(gettid());
+    while (!may_end) std::this_thread::yield();
+  });
+  while (thread_id == 0) std::this_thread::yield();
+  EXPECT_FALSE(own.may_be_peer(thread_id, address_of(theirs)));
+  may_end = true;
+  thread.join();
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    (void)own.may_be_peer(1, 0);  // as a process that has connections has asked
+    (void)!write(ready[1], "r", 1);
+    pause();
+    _exit(0);
+  }
+  char byte;
+  EXPECT_EQ(read(ready[0], &byte, 1), 1);
+  EXPECT_TRUE(own.may_be_peer(static_cast<uint32_t>(child), address_of(theirs)));
+  kill(child, SIGKILL);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  for (const int fd : ready) close(fd);
 }
 
 // Where the process that a peer says it is has not mapped the connection's memory, or is ourselves.
