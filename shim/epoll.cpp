@@ -272,15 +272,22 @@ static int change_early(int set, int operation, int fd, epoll_event* event) {
 
 int own_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
   if (!is_any_ours()) return change_early(set, operation, fd, event);
-  WatchedSet::Change change(set, operation, fd, is_sound(event, sizeof *event) ? event : nullptr);
-  const bool is_deferred = change.defer();
+  const epoll_event* const sound = is_sound(event, sizeof *event) ? event : nullptr;
+  std::optional<WatchedSet::Change> change;
+  const bool may_begin = operation != EPOLL_CTL_DEL && is_ours(fd);
+  if (is_any_set_watched() || (may_begin && WatchedSet::may_serve(set, fd)))
+    change.emplace(set, operation, fd, sound);
+  const bool is_deferred = change && change->defer();
   std::optional<MemberChange> member;
   if (is_any_watched()) member.emplace(set);
   const int result = is_deferred ? 0 : real.epoll_ctl(set, operation, fd, event);
   if (result != 0) return result;
   if (is_any_watched() && operation != EPOLL_CTL_DEL) note_member(set, fd, event->data);
   if (is_deferred) return result;
-  change.note();
+  if (is_any_set_watched()) {
+    if (!change) change.emplace(set, operation, fd, sound);  // it is since
+    change->note();
+  }
   if (!is_ours(fd)) {
     WatchedSet::share(fd);  // if it is a set: who holds it relies on the kernel
     return result;

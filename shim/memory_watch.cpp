@@ -17,6 +17,7 @@
 #include "base/spin.h"
 #include "shim/epoll_watch.h"
 #include "shim/fd_table.h"
+#include "shim/program_memory.h"
 #include "shim/real.h"
 
 namespace ddpsock::shim {
@@ -36,6 +37,7 @@ constexpr Duration kPatience = Duration::from_ms(1000);
 constexpr uint32_t kReadable = EPOLLIN | EPOLLRDNORM;
 constexpr uint32_t kWritable = EPOLLOUT | EPOLLWRNORM;
 alignas(WatchedSet) constinit std::array<WatchedSet, kMostSets> sets{};
+constinit std::atomic<unsigned> sets_end{0};  // places from here on were never used
 
 // Nobody tells us that a set was closed. Where there is no /proc, whatever is open may be one.
 bool may_be_epoll_set(int fd) {
@@ -49,31 +51,40 @@ bool may_be_epoll_set(int fd) {
                : is_open;
 }
 
+constexpr bool is_served(uint32_t events) {
+  return (events & (EPOLLONESHOT | EPOLLEXCLUSIVE)) == 0;
+}
+
+// Will the kernel find it? What a caller has just put on its stack is not asked about.
+bool is_there(const epoll_event* event) {
+  constexpr uintptr_t kNear = 1024;
+  const auto frame = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+  return reinterpret_cast<uintptr_t>(event) - frame < kNear || is_readable(event, sizeof *event);
+}
+
 }  // namespace
 
-bool WatchedSet::may_serve(int set, int fd, const epoll_event& event) {
+bool WatchedSet::may_serve(int set, int fd) {
   notice_fork();
-  if (!is_own(set) || (event.events & (EPOLLONESHOT | EPOLLEXCLUSIVE)) != 0) return false;
   bool may = false;
-  with_stream(fd, [&](engine::Stream& stream) { may = stream.glance().may_be_in_memory; });
+  if (is_own(set))
+    with_stream(fd, [&](engine::Stream& stream) { may = stream.glance().may_be_in_memory; });
   return may;
 }
 
 WatchedSet* WatchedSet::find(int set) {
   if (!is_any_set_watched()) return nullptr;
   notice_fork();
-  for (WatchedSet& s : sets)
-    if (s.set_.load(std::memory_order_acquire) == set + 1) return &s;
+  const unsigned end = sets_end.load(std::memory_order_acquire);
+  for (unsigned i = 0; i < end; ++i)
+    if (sets[i].set_.load(std::memory_order_acquire) == set + 1) return &sets[i];
   return nullptr;
 }
 
 // Is this the child of a fork that nobody announced? What its parent had put off is told by whoever
 // of them comes first.
-void WatchedSet::notice_fork() {
-  const uint32_t now = base::process_generation();
-  if (generation_.load(std::memory_order_relaxed) == now) [[likely]]
-    return;
-  generation_.store(now, std::memory_order_relaxed);
+void WatchedSet::begin_in_child() {
+  generation_.store(base::process_generation(), std::memory_order_relaxed);
   renew_leases();
   tell_kernel();
   in_child();
@@ -176,6 +187,9 @@ WatchedSet* WatchedSet::claim(int set, std::optional<Hold>& hold) {
       s.quiet_after_.store(0, std::memory_order_relaxed);
       // Whoever takes it back has been counted.
       watched_sets.fetch_add(1, std::memory_order_acq_rel);
+      const auto end = static_cast<unsigned>(&s - sets.data()) + 1;
+      for (unsigned seen = sets_end; seen < end && !sets_end.compare_exchange_weak(seen, end);)
+        continue;
       s.set_.store(set + 1);
       s.others_.learn(set);
       if (is_own(set)) return &s;
@@ -400,7 +414,8 @@ WatchedSet::Change::Change(int set, int operation, int fd, const epoll_event* ev
     : number_(set), operation_(operation), fd_(fd), event_(event), set_(find(set)) {
   if (set_ != nullptr) {
     hold_.emplace(*set_);
-  } else if (operation != EPOLL_CTL_DEL && event != nullptr && may_serve(set, fd, *event)) {
+  } else if (operation != EPOLL_CTL_DEL && event != nullptr && may_serve(set, fd) &&
+             is_there(event) && is_served(event->events)) {
     set_ = claim(set, hold_);
   }
   if (!hold_) return;
@@ -416,9 +431,8 @@ WatchedSet::Change::Change(int set, int operation, int fd, const epoll_event* ev
   hold_.reset();
 }
 
-bool WatchedSet::Change::defer() {
-  return hold_ && (operation_ == EPOLL_CTL_DEL || event_ != nullptr) &&
-         set_->defer(operation_, fd_, event_);
+bool WatchedSet::Change::defer_held() {
+  return (operation_ == EPOLL_CTL_DEL || event_ != nullptr) && set_->defer(operation_, fd_, event_);
 }
 
 void WatchedSet::Change::note() {
@@ -429,7 +443,8 @@ void WatchedSet::Change::note() {
   if (!hold_->is_held() || set_->set_.load(std::memory_order_relaxed) != number_ + 1) return;
   if (operation_ == EPOLL_CTL_DEL) {
     set_->unwatch(fd_);
-  } else if (event_ != nullptr && is_in_order && may_serve(number_, fd_, *event_)) {
+  } else if (event_ != nullptr && is_in_order && is_served(event_->events) &&
+             may_serve(number_, fd_)) {
     set_->watch(fd_, *event_);
   } else if (event_ != nullptr) {
     // Where others may have changed it meanwhile, nobody knows which the kernel heard last.

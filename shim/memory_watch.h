@@ -15,6 +15,7 @@
 #include <span>
 
 #include "base/lease.h"
+#include "base/process.h"
 #include "base/unfinished.h"
 #include "engine/stream.h"
 #include "shim/fd_table.h"
@@ -28,6 +29,8 @@ class WatchedSet {
 
   // The set `set` if it watches anything that is of interest here; nullptr otherwise.
   static WatchedSet* find(int set);
+  // Could `fd` in `set` be looked at here, now or later?
+  static bool may_serve(int set, int fd);
   // `fd` is about to be closed; false: it was, and is perhaps another's.
   static void forget_fd(int fd, bool is_still_watched);
   // `set` was made just now, by this process: nobody else has it yet. Only such sets are looked
@@ -82,11 +85,13 @@ class WatchedSet {
 
     // What the kernel need not hear of before it is asked the next time: programs change what they
     // wait for twice a message. True: it is done. Only for the one thread that waits here.
-    bool defer();
+    bool defer() { return hold_ && defer_held(); }
     // The kernel has done it. The set is free for others then.
     void note();
 
    private:
+    bool defer_held();
+
     const int number_, operation_, fd_;
     const epoll_event* const event_;
     WatchedSet* set_;
@@ -195,7 +200,11 @@ class WatchedSet {
   static void forget_set(int set);
   static void before_fork();
   static void in_child();
-  static void notice_fork();
+  static void notice_fork() {
+    if (generation_.load(std::memory_order_relaxed) != base::process_generation()) [[unlikely]]
+      begin_in_child();
+  }
+  static void begin_in_child();
   static void renew_leases();
   // Is a change under way? What becomes a member may have any data.
   bool is_changing() const { return lease_.is_held() || must_share_.load(); }
@@ -215,7 +224,6 @@ class WatchedSet {
   template <typename F>
   static void with_stream(int fd, F f);
   void free_what_left();
-  static bool may_serve(int set, int fd, const epoll_event& event);
   static WatchedSet* claim(int set, std::optional<Hold>& hold);
   bool is_claimed_elsewhere(int set) const;
   void free_if_left();

@@ -464,7 +464,7 @@ TEST_F(MemoryWatch, WhatIsChangedBeforeItIsKnownStaysChanged) {
   publish(0);
   epoll_event event{};
   ASSERT_EQ(epoll_wait(set, &event, 1, 0), 1);
-  EXPECT_EQ(event.data.u64, 900u);
+  EXPECT_EQ(uint64_t{event.data.u64}, 900u);
 }
 
 // Or closes it.
@@ -562,7 +562,7 @@ TEST_F(MemoryWatch, WhatWasPutOffComesBeforeAHandlersChange) {
   ring(1);
   epoll_event event{};
   ASSERT_EQ(epoll_wait(set, &event, 1, 0), 1);
-  EXPECT_EQ(event.data.u64, 900u);
+  EXPECT_EQ(uint64_t{event.data.u64}, 900u);
 }
 
 // A thread that does not come out of its change is waited for once, and not by who closes what is
@@ -586,7 +586,7 @@ TEST_F(MemoryWatch, AChangeThatDoesNotEndIsWaitedForOnce) {
   ring(0);
   epoll_event event{};
   ASSERT_EQ(epoll_wait(set, &event, 1, 0), 1);
-  EXPECT_EQ(event.data.u64, 1'299u);
+  EXPECT_EQ(uint64_t{event.data.u64}, 1'299u);
 }
 
 // Between finding a set and counting itself a thread may lose it to the kernel, and its place to

@@ -39,22 +39,23 @@ PlainReturn Departure::fail_or_wait(int error) {
 }
 
 PlainReturn Departure::step() {
-  if (r_.raw.is_rx_plain) return begin() ? end_marked() : wait("the kernel has no room");
+  if (r_.raw.is_rx_plain) return end_marked();
   undelivered_ = undelivered_block_.take(c_.arena);
   if (undelivered_ == nullptr) return refuse("no memory to look at what is unread");
-  const Front front = look();
-  if (front == Front::kUnfit) return refuse("what is unread cannot be sent again");
-  // Nothing is said to a peer that may be gone, of which the kernel would hear a reset.
-  if (front == Front::kEnd && (undelivered_size_ > 0 || rx_.mo != 0))
-    return refuse("the peer has ended its stream, of which not all is read");
-  if (!begin()) return wait("the kernel has no room");
-  if (front == Front::kMore) return ask();
-  if (front == Front::kEnd) repeated_ = 0;
-  return finish();
-}
-
-bool Departure::begin() {
-  return tx_.is_started || send_start_frame(c_, fd_, MSG_NOSIGNAL | MSG_DONTWAIT) == 0;
+  switch (look()) {
+    case Front::kMark:
+      return finish();
+    case Front::kEnd:
+      if (undelivered_size_ > 0 || rx_.mo != 0)
+        return refuse("the peer has ended its stream, of which not all is read");
+      repeated_ = 0;
+      return finish();
+    case Front::kUnfit:
+      return refuse("what is unread cannot be sent again");
+    case Front::kMore:
+      return ask();
+  }
+  return refuse(kNotAnswered);
 }
 
 void Departure::add_undelivered(Bytes bytes) {
@@ -213,6 +214,8 @@ PlainReturn return_to_plain(Connection& c, int fd) {
   if (!c.speaks_raw()) return {State::kRefused, kCannot};
   Hold send(c, c.tx.lease);
   if (!try_to_hold(send, fd)) return {State::kPending, kBusy};
+  if (!c.tx.is_started && send_start_frame(c, fd, MSG_NOSIGNAL | MSG_DONTWAIT) != 0)
+    return {State::kPending, "the kernel has no room"};
   if (c.tx.tail_block != Arena::kNoBlock) {
     const int e = flush_tail(c, fd, false);
     keep_send_error(c, e);

@@ -24,7 +24,6 @@ class Departure {
   static PlainReturn refuse(const char* why) { return {State::kRefused, why}; }
   static PlainReturn wait(const char* why) { return {State::kPending, why}; }
   PlainReturn fail_or_wait(int error);
-  bool begin();  // the start-up frame; false: the kernel has no room
 
   // What lies unread, seen by one look.
   enum class Front : uint8_t { kMore, kMark, kEnd, kUnfit };

@@ -970,15 +970,5 @@ TEST_F(RawHostileTest, TheLowWaterMarkCountsWhatLiesBehindTheMarker) {
   EXPECT_EQ(got.size(), 150u);
 }
 
-// It may be gone, and would answer by a reset.
-TEST_F(RawHostileTest, NothingIsSaidToAPeerThatHasEndedWithBytesUnread) {
-  put(startup(mpa::FrameKind::kRequest, kAll));
-  put(fpdu({.opcode = RDMAP_OP_SEND}, pattern(100)));
-  ::shutdown(tcp.client, SHUT_WR);
-  for (int i = 0; i < 3; ++i) EXPECT_NE(end.s->return_to_plain(end.fd).state, State::kPlain);
-  EXPECT_TRUE(answer().empty());
-  EXPECT_EQ(end.recv(100), pattern(100));
-}
-
 }  // namespace
 }  // namespace ddpsock::engine

@@ -58,7 +58,7 @@ class PassedAround : public TcpTest {
         ASSERT_LT(number, kConnections);
         Place& place = places_[number];
         ASSERT_TRUE(place.is_in_set.exchange(false)) << "told of what it has taken out";
-        ASSERT_EQ(event.data.u64, data_of(number, place)) << "told of one that is closed";
+        ASSERT_EQ(uint64_t{event.data.u64}, data_of(number, place)) << "told of one that is closed";
         ASSERT_EQ(epoll_ctl(set_.get(), EPOLL_CTL_DEL, place.pair.server.get(), nullptr), 0);
         hand_to_worker(number);
         --left;
