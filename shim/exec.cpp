@@ -159,6 +159,15 @@ const char* why_not_shared(const Execution& e) {
   return nullptr;
 }
 
+// Numbers that a program is started for, as inetd's are: it would take FPDUs for what its client
+// says. Others it has by accident, and leaves alone.
+void reset_given(const Execution& e) {
+  visit_inherited_streams(e, [&](int fd) {
+    const bool is_duplicated = !is_inheritable(fd) || is_duplicated_by(e.actions, fd);
+    if (fd <= STDERR_FILENO || is_duplicated) reset_handed_out(fd);
+  });
+}
+
 // May the program find the streams? One that may not, or has not the library, gets plain
 // connections; what cannot be made plain is logged. REQUIRES: it inherits some.
 bool may_carry(const Execution& e) {
@@ -167,8 +176,10 @@ bool may_carry(const Execution& e) {
   if (why == nullptr) return true;
   if (e.why != nullptr) visit_inherited_streams(e, [&](int fd) { e.leaving.note_given(fd); });
   if (!leave_ddp_mode_each([&](auto visit) { visit_inherited_streams(e, visit); }, why,
-                           !is_vfork_child()))
+                           !is_vfork_child())) {
     log_exec(e.target.path, why);
+    if (e.why != nullptr) reset_given(e);
+  }
   // A static program may yet start one that is not.
   return why_not == nullptr && is_library_preloaded(e.environment);
 }

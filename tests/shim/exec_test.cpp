@@ -388,6 +388,34 @@ TEST_F(ExecTest, AStaticProgramIsLogged) {
   EXPECT_EQ(is_logged, is_in_ddp_mode()) << text.str();
 }
 
+// As inetd does for a client that has said all it will: what lies unread cannot be sent again.
+TEST_F(ExecTest, AProgramWithoutTheLibraryNeverReadsFpdus) {
+  static std::array<char*, 1> environment{nullptr};
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK), 0);
+  const Fd from(ends[0]), to(ends[1]);
+  const Command command({"/bin/cat"});
+  send_all(pair_.client.get(), "request");
+  shutdown(pair_.client.get(), SHUT_WR);
+  await_queued(pair_.server.get(), 7);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    dup2(pair_.server.get(), 0);
+    dup2(to.get(), 1);
+    execve(command.path(), command.list(), environment.data());
+    _exit(127);
+  }
+  int how = 0;
+  waitpid(pid, &how, 0);
+  char bytes[100];
+  const ssize_t n = read(from.get(), bytes, sizeof bytes);
+  const std::string_view seen(bytes, n < 0 ? 0 : static_cast<size_t>(n));
+  EXPECT_EQ(seen, WEXITSTATUS(how) == 0 ? "request" : "");
+  if (!is_in_ddp_mode()) {
+    EXPECT_EQ(how, 0);
+  }
+}
+
 // Whoever waits for its other end to be opened would be told of it.
 TEST_F(ExecTest, AFifoUnderTheNumberThatWasHandedOverIsNotOpened) {
   char folder[] = "/tmp/ddpsock-exec-XXXXXX";
