@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "base/keep_errno.h"
+#include "base/process.h"
+#include "base/sys.h"
 #include "engine/user/hold.h"
 #include "engine/user/identity.h"
 #include "engine/user/io_cursor.h"
@@ -18,7 +20,6 @@
 #include "engine/user/memory.h"
 #include "engine/user/memory_rx.h"
 #include "engine/user/one_sided_rx.h"
-#include "engine/user/patience.h"
 #include "engine/user/receiver.h"
 #include "engine/user/rx.h"
 #include "engine/user/scan.h"
@@ -68,17 +69,37 @@ size_t wanted_by_look(const Connection& c, size_t room, int flags) {
   return std::min(room, static_cast<size_t>(std::max(c.rx.low_water.load(), 1)));
 }
 
-Io peek(Connection& c, int fd, std::span<const iovec> to, int flags) {
+// The kernel does the waiting where it can, with its own rules for signals, timeouts and
+// cancellation: a look at one byte more than there is, that is not satisfied with less. Where part
+// lies in memory it calls the socket readable all the while, and nobody rings for more.
+bool Looking::wait(Connection& c, int& fd) {
+  if (patience.is_over()) return false;
+  const uint32_t copies = base::thread_copies();
+  bool has_more = false;
+  if (next == Next::kRest) {
+    has_more = base::sys.poll(nullptr, 0, 1) == 0;
+  } else {
+    constexpr int kHow = MSG_PEEK | MSG_WAITALL | MSG_TRUNC;
+    const ssize_t n = base::sys.recv(fd, nullptr, queued + 1, kHow);
+    has_more = n > static_cast<ssize_t>(queued);
+    if (n < 0) keep_error(c, judge_error(c, errno));
+  }
+  // In a child that a signal handler forked meanwhile the call is a copy.
+  if (copies != base::thread_copies()) return false;
+  fd = still(c, fd);
+  return has_more && fd >= 0;
+}
+
+Io peek(Connection& c, int fd, std::span<const iovec> to, int flags, Looking& looking) {
   Scan scan(c, fd, IoCursor(to).left());
   const bool is_nonblocking_call = (flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd);
   const size_t wanted = is_nonblocking_call ? 1 : wanted_by_look(c, IoCursor(to).left(), flags);
-  Patience patience(fd);
+  Patience& patience = looking.patience;
   for (bool has_dropped = false;;) {
     prepare_look(c, fd);
     IoCursor cursor(to);
     const Scan::Sight sight = scan.look(&cursor, (flags & MSG_TRUNC) != 0);
-    const Io seen = Io::ok(static_cast<ssize_t>(sight.payload));
-    if (sight.payload >= wanted) return seen;
+    if (sight.payload >= wanted) return looking.found(sight.payload);
     if (sight.has_ended) return end_of_stream(c);
     if (sight.error == EPROTO) {
       // Let the receiver find out, say so to the peer and keep the reason.
@@ -88,7 +109,16 @@ Io peek(Connection& c, int fd, std::span<const iovec> to, int flags) {
       return ChunkReceiver(c, fd, into, MSG_DONTWAIT).run();
     }
     if (sight.error != 0) return Io::fail(sight.error);
-    if (sight.payload == 0 && sight.has_empty) {
+    if (sight.payload > 0) {
+      // Nobody rings for what comes behind bytes in memory that are not read.
+      if (sight.has_more || (sight.has_reached_border && is_ready_now(fd, POLLRDHUP)))
+        return looking.found(sight.payload);
+      looking.queued = sight.queued;
+      using Next = Looking::Next;
+      return looking.found(sight.payload,
+                           sight.has_reached_border ? Next::kRest : Next::kAwaitMore);
+    }
+    if (sight.has_empty) {
       // The kernel would not wait for more while those lie there.
       if (has_dropped && (is_nonblocking_call || patience.is_over())) return Io::fail(EAGAIN);
       const int e = scan.drop_empty();
@@ -96,22 +126,13 @@ Io peek(Connection& c, int fd, std::span<const iovec> to, int flags) {
       has_dropped = true;
       continue;
     }
-    size_t queued = sight.queued;
-    if (sight.payload == 0 && sight.has_partial) {
+    if (sight.has_partial) {
       if (const int e = take_partial(c, fd); e != 0) return Io::fail(e);
-      queued = 0;
     }
     if (is_nonblocking_call) return Io::fail(EAGAIN);
-    if (sight.payload > 0 && sight.has_reached_border) {
-      // Nobody rings for what comes behind bytes in memory that are not read.
-      if (is_ready_now(fd, POLLRDHUP) || patience.is_over()) return seen;
-      if (!rest_between_looks(c, fd) || fd < 0) return seen;
-      continue;
-    }
-    const int e = scan.wait_for_more(queued, patience.deadline());
+    const int e = scan.wait_for_any(patience.deadline());
     fd = still(c, fd);
-    if (e == ENODATA && sight.payload == 0) continue;
-    if (e != 0) return sight.payload > 0 ? seen : Io::fail(e);
+    if (e != 0) return Io::fail(e);
   }
 }
 

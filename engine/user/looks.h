@@ -5,11 +5,30 @@
 
 #include "engine/user/connection.h"
 #include "engine/user/io_cursor.h"
+#include "engine/user/patience.h"
 
 namespace ddpsock::engine {
 
+// Of a call with MSG_PEEK, from one look to the next. What has found a part, and waits for more,
+// waits with empty hands: others may take meanwhile what lies there, as the kernel lets them.
+struct Looking {
+  enum class Next : uint8_t { kDone, kAwaitMore, kRest };
+  explicit Looking(int fd) : patience(fd) {}
+  Io found(size_t payload, Next then = Next::kDone) {
+    next = then;
+    return Io::ok(static_cast<ssize_t>(payload));
+  }
+  // False: with what was seen the call is over. REQUIRES: the caller holds nothing. `fd` is -1
+  // afterwards if it is another's by now.
+  bool wait(Connection& c, int& fd);
+
+  Patience patience;
+  Next next = Next::kDone;
+  size_t queued = 0;  // kAwaitMore: than so many bytes in the kernel
+};
+
 // recv() with MSG_PEEK, where FPDUs come next. REQUIRES: the receive lease.
-Io peek(Connection& c, int fd, std::span<const iovec> to, int flags);
+Io peek(Connection& c, int fd, std::span<const iovec> to, int flags, Looking& looking);
 // How many bytes a look that may wait is for, with room for so many.
 size_t wanted_by_look(const Connection& c, size_t room, int flags);
 // Stream::readable() and is_recv_ready().

@@ -67,32 +67,26 @@ bool rest_between_looks(Connection& c, int& fd) {
   return is_whole;
 }
 
-Io peek_in_memory(Connection& c, int fd, std::span<const iovec> to, int flags) {
+Io peek_in_memory(Connection& c, int fd, std::span<const iovec> to, int flags, Looking& looking) {
   const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd);
   const size_t room = IoCursor(to).left();
   const size_t wanted = may_wait ? std::min(wanted_by_look(c, room, flags), shm::kAsGoodAsFull) : 1;
-  Patience patience(fd);
+  Patience& patience = looking.patience;
   InLane lane(c);
   for (uint64_t vain = 0;; ++vain) {
     if (lane->next(1).is_corrupt) return Io::fail(fail_lost(c, fd, kNonsense));
-    if (lane->is_leaving() && !lane->is_empty()) return peek(c, fd, to, flags);
+    if (lane->is_leaving() && !lane->is_empty()) return peek(c, fd, to, flags, looking);
     IoCursor cursor(to);
     const size_t seen = look_into_memory(c, cursor, (flags & MSG_TRUNC) != 0);
-    if (seen >= wanted || (seen > 0 && is_ready_now(fd, POLLRDHUP)))
-      return Io::ok(static_cast<ssize_t>(seen));
-    if (seen > 0) {
-      // Part of what is wanted is there, so the kernel calls the socket readable all the while.
-      if (patience.is_over()) return Io::ok(static_cast<ssize_t>(seen));
-      if (!rest_between_looks(c, fd)) return Io::ok(static_cast<ssize_t>(seen));
-      continue;
-    }
+    if (seen >= wanted || (seen > 0 && is_ready_now(fd, POLLRDHUP))) return looking.found(seen);
+    if (seen > 0) return looking.found(seen, Looking::Next::kRest);
     size_t none = 0;
     IoCursor nowhere({});
     MemoryReceiver receiver(c, fd, nowhere, flags, none);
     if (receiver.refresh()) continue;
     if (lane->has_left() && lane->is_empty()) {
       c.r.memory.receiving = Way::kWireAgain;
-      return peek(c, fd, to, flags);
+      return peek(c, fd, to, flags, looking);
     }
     if (vain > kMostBells && (!may_wait || patience.is_over())) return Io::fail(EAGAIN);
     const int waiting = may_wait ? 0 : MSG_DONTWAIT;

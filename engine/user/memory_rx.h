@@ -8,6 +8,8 @@
 
 namespace ddpsock::engine {
 
+struct Looking;
+
 // Stream::glance(), want_order(), has_memory_room() and settle().
 Glance glance(const Connection& c);
 bool want_order(Connection& c);
@@ -26,7 +28,7 @@ bool has_bytes_left(Connection& c, int fd);
 // So many bytes were copied to `cursor`, or skipped; none is taken.
 size_t look_into_memory(Connection& c, IoCursor& cursor, bool is_truncating);
 // recv() with MSG_PEEK, and a poller's question.
-Io peek_in_memory(Connection& c, int fd, std::span<const iovec> to, int flags);
+Io peek_in_memory(Connection& c, int fd, std::span<const iovec> to, int flags, Looking& looking);
 bool is_ready_in_memory(Connection& c, int fd);
 // A millisecond. False: a signal came.
 bool rest_between_looks(Connection& c, int& fd);

@@ -54,7 +54,7 @@ struct Drained {
 static int free_window(Connection& c, int fd);
 static int settle_held(Connection& c, int fd);
 static Io recv_drained(Connection& c, int fd, IoCursor& to, int flags, size_t& got,
-                       bool& is_foreign, Patience& patience);
+                       bool& is_foreign, Patience& patience, Looking* looking);
 static Drained drain_and_take_in(Connection& c, int fd, std::optional<size_t>& most);
 
 // What an ordinary receive call has left over. False: no memory, nothing changed.
@@ -205,7 +205,7 @@ static int settle_held(Connection& c, int fd) {
   return 0;
 }
 
-Io recv_one_sided(Connection& c, int fd, std::span<const iovec> to, int flags) {
+Io recv_one_sided(Connection& c, int fd, std::span<const iovec> to, int flags, Looking* looking) {
   IoCursor cursor(to);
   if (cursor.left() == 0) {
     const ssize_t n = base::sys.recv(fd, nullptr, 0, flags & MSG_DONTWAIT);
@@ -221,7 +221,7 @@ Io recv_one_sided(Connection& c, int fd, std::span<const iovec> to, int flags) {
       if (const int e = hold.take(fd, Hold::kReceive, flags); e != 0) {
         io = Io::fail(e);
       } else {
-        io = recv_drained(c, fd, cursor, flags, got, is_foreign, patience);
+        io = recv_drained(c, fd, cursor, flags, got, is_foreign, patience, looking);
       }
     }
     if (got > 0) return Io::ok(static_cast<ssize_t>(got));
@@ -259,12 +259,12 @@ int await_more(Connection& c, int& fd, int flags, Patience& patience, bool has_p
 
 // One receive call. REQUIRES: the receive lease.
 static Io recv_drained(Connection& c, int fd, IoCursor& to, int flags, size_t& got,
-                       bool& is_foreign, Patience& patience) {
+                       bool& is_foreign, Patience& patience, Looking* looking) {
   if (!c.rx.is_started) {
     if (const int e = start_receiving(c, fd, flags); e != 0)
       return e == kEndOfStream ? Io::ok(0) : Io::fail(e);
   }
-  const bool is_looking = (flags & MSG_PEEK) != 0;
+  const bool is_looking = looking != nullptr;
   const bool is_truncating = (flags & MSG_TRUNC) != 0;
   const size_t room = to.left() + got;
   const size_t wanted = wanted_by_look(c, room, flags);
@@ -307,6 +307,9 @@ static Io recv_drained(Connection& c, int fd, IoCursor& to, int flags, size_t& g
     before = got;
     if (in_vain > kMostInVain && ((flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd)))
       return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(EAGAIN);
+    // The library's thread may take what wakes the kernel, now that it can.
+    if (is_looking && got > 0 && (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd))
+      return looking->found(got, Looking::Next::kRest);
     const int e = await_more(c, fd, flags, patience, got > 0);
     if (e == kEndOfStream) return Io::ok(static_cast<ssize_t>(got));
     if (e != 0) return part_or_error(c, got, e);

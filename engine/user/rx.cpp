@@ -121,33 +121,30 @@ void note_fpdu_read(Connection& c) {
   if (c.segment.load(std::memory_order_relaxed) != nullptr) InLane(c)->note_fpdu(c.rx.msn);
 }
 
-static Io look_at(Connection& c, int fd, std::span<const iovec> to, int flags) {
+static Io look_at(Connection& c, int fd, std::span<const iovec> to, int flags, Looking& looking) {
   if (c.is_beyond_reach()) [[unlikely]] {
     if (const int e = go_on_beyond_memory(c); e != 0) return Io::fail(e);
   }
-  return is_next_in_memory(c, fd) ? peek_in_memory(c, fd, to, flags) : peek(c, fd, to, flags);
+  return is_next_in_memory(c, fd) ? peek_in_memory(c, fd, to, flags, looking)
+                                  : peek(c, fd, to, flags, looking);
 }
 
 // Nothing to place, but the call still waits or refuses as TCP's does.
 static Io recv_nothing(Connection& c, int fd, int flags) {
   uint8_t byte;
   const iovec one{&byte, 1};
-  const Io io = look_at(c, fd, {&one, 1}, flags & MSG_DONTWAIT);
+  Looking looking(fd);
+  const Io io = look_at(c, fd, {&one, 1}, flags & MSG_DONTWAIT, looking);
   return io.is_ok() ? Io::ok(0) : io;
 }
 
-Io recv_now(Connection& c, int fd, std::span<const iovec> to, int flags) {
-  base::cancellation_point();  // what lies in memory is taken without one
-  const base::KeepErrno keep;
-  constexpr int kKnown =
-      MSG_DONTWAIT | MSG_PEEK | MSG_WAITALL | MSG_TRUNC | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC;
-  if ((flags & ~kKnown) != 0)
-    return Io::fail(decide_before_writing(c, fd) != 0 ? EPROTOTYPE : EOPNOTSUPP);
+// `looking` is there with MSG_PEEK.
+static Io recv_held(Connection& c, int fd, std::span<const iovec> to, int flags, Looking* looking) {
   Hold hold(c, c.rx.lease);
   if (const int e = hold.take(fd, Hold::kReceive, flags); e != 0) return Io::fail(e);
   if (c.rx.is_drained || c.r.is_one_sided.load(std::memory_order_relaxed)) [[unlikely]] {
     hold.end();
-    return recv_one_sided(c, fd, to, flags);
+    return recv_one_sided(c, fd, to, flags, looking);
   }
   if (c.rx.error != 0 && !has_bytes_left(c, fd)) return end_of_stream(c);
   if (c.is_turned()) [[unlikely]] {
@@ -178,14 +175,39 @@ Io recv_now(Connection& c, int fd, std::span<const iovec> to, int flags) {
   if (c.r.memory.state == MemoryState::kOffered) notice_joining_while_receiving(c, fd);
   IoCursor cursor(to);
   if (cursor.left() == 0) return recv_nothing(c, fd, flags);
-  if ((flags & MSG_PEEK) != 0) return look_at(c, fd, to, flags);
+  if (looking != nullptr) return look_at(c, fd, to, flags, *looking);
   const Io io = recv_stages(c, fd, cursor, flags, has_chunk);
   // Another process has begun with one-sided operations meanwhile, and what came is for it.
   if (io.error == EAGAIN && c.r.is_one_sided.load(std::memory_order_relaxed)) [[unlikely]] {
     hold.end();
-    return recv_one_sided(c, fd, to, flags);
+    return recv_one_sided(c, fd, to, flags, looking);
   }
   return io;
+}
+
+static Io look_on(Connection& c, int fd, std::span<const iovec> to, int flags) {
+  Looking looking(fd);
+  for (Io seen;;) {
+    looking.next = Looking::Next::kDone;
+    const Io io = recv_held(c, fd, to, flags, &looking);
+    // Another has taken all meanwhile.
+    if (seen.count > 0 && io.count <= 0 && io.error != EPROTOTYPE) {
+      keep_error(c, io.error);
+      return seen;
+    }
+    seen = io;
+    if (looking.next == Looking::Next::kDone || !looking.wait(c, fd)) return seen;
+  }
+}
+
+Io recv_now(Connection& c, int fd, std::span<const iovec> to, int flags) {
+  base::cancellation_point();  // what lies in memory is taken without one
+  const base::KeepErrno keep;
+  constexpr int kKnown =
+      MSG_DONTWAIT | MSG_PEEK | MSG_WAITALL | MSG_TRUNC | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC;
+  if ((flags & ~kKnown) != 0)
+    return Io::fail(decide_before_writing(c, fd) != 0 ? EPROTOTYPE : EOPNOTSUPP);
+  return (flags & MSG_PEEK) != 0 ? look_on(c, fd, to, flags) : recv_held(c, fd, to, flags, nullptr);
 }
 
 void keep_error(Connection& c, int error) {

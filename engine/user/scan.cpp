@@ -192,22 +192,19 @@ int Scan::drop_some(size_t& dropped) {
   return result;
 }
 
-// The kernel does the waiting, with its own rules for signals, timeouts and cancellation: a look at
-// one byte more than there is, that is not satisfied with less.
-int Scan::wait_for_more(size_t queued, Time deadline) {
-  if (queued + 1 > capacity_) return ENODATA;
+// The kernel does the waiting, with its own rules for signals, timeouts and cancellation.
+int Scan::wait_for_any(Time deadline) {
   if (deadline != kNever && base::now() >= deadline) return EAGAIN;
   SleepMark& mark = c_.rx.is_asleep;
-  if (deadline != kNever && queued == 0) {
-    const int e = sleep_until_ready(mark, fd_, POLLIN, deadline);
-    fd_.note_sleep();
-    return e;
+  int error = 0;
+  if (deadline != kNever) {
+    error = sleep_until_ready(mark, fd_, POLLIN, deadline);
+  } else {
+    uint8_t byte;
+    if (sleep_in(mark, [&] { return base::sys.recv(fd_, &byte, 1, MSG_PEEK); }) < 0) error = errno;
   }
-  const ssize_t n = sleep_in(
-      mark, [&] { return base::sys.recv(fd_, data_, queued + 1, MSG_PEEK | MSG_WAITALL); });
   fd_.note_sleep();
-  if (n < 0) return errno;
-  return static_cast<size_t>(n) > queued ? 0 : ENODATA;
+  return error;
 }
 
 int take_partial(Connection& c, int fd) {

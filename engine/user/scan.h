@@ -40,9 +40,9 @@ class Scan {
   Sight look(IoCursor* to, bool is_truncating = false);
   // The same until `wanted` bytes are found: it looks no further than the FPDU that brings them.
   Sight look_for(size_t wanted, IoCursor* to = nullptr, bool is_truncating = false);
-  // Waits until the kernel has more than `queued` unread bytes. Like recv(): 0, or EAGAIN after
-  // SO_RCVTIMEO or `deadline`, EINTR, ...; ENODATA when it has and gets no more.
-  int wait_for_more(size_t queued, Time deadline);
+  // Waits until the kernel has something to tell. Like recv(): 0, or EAGAIN after SO_RCVTIMEO or
+  // `deadline`, EINTR, ...
+  int wait_for_any(Time deadline);
 
   // Takes FPDUs that nobody is told of from the front of what is there when it is called. 0, or an
   // errno: one of them ended the connection. REQUIRES: no FPDU is delivered in part.

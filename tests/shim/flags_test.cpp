@@ -12,6 +12,7 @@
 #include <cstring>
 #include <thread>
 
+#include "sleeper.h"
 #include "tcp.h"
 
 namespace ddpsock::shim_tests {
@@ -120,6 +121,39 @@ TEST_F(Peek, WaitallWaitsForAllOfIt) {
   });
   EXPECT_EQ(receive(10, MSG_PEEK | MSG_WAITALL), "helloworld");
   EXPECT_EQ(receive(10, 0), "helloworld");
+}
+
+// A look that waits for more keeps nobody from taking what is there.
+TEST_F(Peek, WaitallLetsOthersTake) {
+  for (const int how : {int{MSG_DONTWAIT}, 0}) {
+    send_all(client_, "hello");
+    await_queued(server_, 5);
+    std::string seen;
+    Sleeper looker([&] { seen = receive(10, MSG_PEEK | MSG_WAITALL); });
+    EXPECT_EQ(receive(3, how), "hel");
+    EXPECT_EQ(receive(10, how), "lo");
+    looker.await_calm();
+    expect_nothing(MSG_DONTWAIT);
+    send_all(client_, "0123456789");
+    looker.join();
+    EXPECT_EQ(seen.size(), 10u);
+    EXPECT_EQ(receive(10, MSG_WAITALL), "0123456789");
+  }
+}
+
+TEST_F(Peek, WaitallEndsWithAPart) {
+  set_timeout(server_, SO_RCVTIMEO, 50);
+  send_all(client_, "hello");
+  await_queued(server_, 5);
+  EXPECT_EQ(receive(10, MSG_PEEK | MSG_WAITALL), "hello");
+  set_timeout(server_, SO_RCVTIMEO, 0);
+  std::string seen;
+  Sleeper looker([&] { seen = receive(10, MSG_PEEK | MSG_WAITALL); });
+  pair_.client.close();
+  looker.join();
+  EXPECT_EQ(seen, "hello");
+  EXPECT_EQ(receive(10, 0), "hello");
+  EXPECT_EQ(receive(10, MSG_PEEK | MSG_WAITALL), "");
 }
 
 using DontWait = Flags;

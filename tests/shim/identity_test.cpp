@@ -213,6 +213,21 @@ TEST_P(Identity, TakenFromAPeek) {
   expect_other_is_whole();
 }
 
+TEST_P(Identity, TakenFromAPeekThatHasAPart) {
+  if (!is_seen() && (column() == Column::kOneSided || is_in_memory()))
+    GTEST_SKIP() << "it sleeps by the clock there, and nothing keeps the connection from its end";
+  send_all(server_, "half");
+  std::atomic<ssize_t> got{-2};
+  char bytes[8] = {};
+  Sleeper reader([&] { got = recv(client_, bytes, sizeof bytes, MSG_PEEK | MSG_WAITALL); });
+  take(client_, other_.client.get());
+  send_all(server_, "more");
+  reader.join();
+  EXPECT_GE(got, 4);
+  EXPECT_EQ(std::string_view(bytes, 4), "half");
+  expect_other_is_whole();
+}
+
 TEST_P(Identity, TakenFromASend) {
   if (column() == Column::kOneSided && !is_seen())
     GTEST_SKIP() << "one-sided operations have a descriptor of their own, so that no end comes";
