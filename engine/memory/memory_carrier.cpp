@@ -48,14 +48,13 @@ Received MemoryCarrier::look_at_wire(Pass& pass) {
   const bool is_lost = !n && to_int(n.error()) != EAGAIN;
   const bool has_more_wire = n && *n == room.size();
   const bool is_fin = n && *n == 0;
-  Turn turn = Turn::kIdle;
-  // No more than can lie there: the peer may go on writing behind its end.
-  const uint64_t end = link_.position() + shm::kMessageRing;
-  do {
-    turn = link_.receive(pass.core, pass.lock, pass.budget.bytes);
-  } while ((is_lost || is_fin) && turn == Turn::kMore && link_.position() < end);
-  if (turn == Turn::kLost || is_lost) return {.turn = Turn::kLost};
-  if (is_fin) return {.turn = turn, .end = rdmap::LlpEnd::kFinBetween};
+  is_wire_lost_ = is_wire_lost_ || is_lost;
+  if ((is_lost || is_fin) && !last_) last_ = link_.position() + shm::kMessageRing;
+  const Turn turn = link_.receive(pass.core, pass.lock, pass.budget.bytes);
+  // No more than could lie there then: the peer may go on writing behind its end.
+  if (last_ && turn == Turn::kMore && link_.position() < *last_) return {.turn = Turn::kMore};
+  if (turn == Turn::kLost || is_wire_lost_) return {.turn = Turn::kLost};
+  if (last_) return {.turn = turn, .end = rdmap::LlpEnd::kFinBetween};
   return {.turn = has_more_wire ? Turn::kMore : turn};
 }
 

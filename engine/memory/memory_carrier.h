@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 
 #include "engine/memory/memory_link.h"
 #include "engine/queue/carrier.h"
@@ -43,6 +44,8 @@ class MemoryCarrier final : public Carrier {
   MemoryLink link_;
   const uint32_t max_ulpdu_;
   bool is_watched_ = true;  // bells come
+  bool is_wire_lost_ = false;
+  std::optional<uint64_t> last_;  // up to where is read behind the end of the wire
   // advance() has something to do by itself. Polled, so written only where it changes.
   std::atomic<bool> is_unsettled_{true};
 };

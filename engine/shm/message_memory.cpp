@@ -36,8 +36,8 @@ struct MessageMemory::Head {
   } ends[2];
 };
 
-MessageMemory::MessageMemory(uint8_t* mapped, int file, bool is_connected_end)
-    : mapped_(mapped), is_connected_end_(is_connected_end), own_(file, &head().secret) {
+MessageMemory::MessageMemory(uint8_t* mapped, bool is_connected_end)
+    : mapped_(mapped), is_connected_end_(is_connected_end) {
   madvise(mapped_, kSize, MADV_DONTFORK);
 }
 
@@ -60,7 +60,7 @@ Result<std::unique_ptr<MessageMemory>> MessageMemory::make(const SocketName& soc
   if (!file) return fail(file.error());
   const auto mapped = map_sealed_file(file->get(), kSize);
   if (!mapped) return fail(mapped.error());
-  std::unique_ptr<MessageMemory> made(new (std::nothrow) MessageMemory(*mapped, file->get(), true));
+  std::unique_ptr<MessageMemory> made(new (std::nothrow) MessageMemory(*mapped, true));
   if (!made) {
     munmap(*mapped, kSize);
     return fail_errno(ENOMEM);
@@ -85,8 +85,7 @@ Result<std::unique_ptr<MessageMemory>> MessageMemory::join(uint32_t pid, uint32_
   if (!file) return fail(file.error());
   const auto mapped = map_sealed_file(file->get(), kSize);
   if (!mapped) return fail(mapped.error());
-  std::unique_ptr<MessageMemory> joined(new (std::nothrow)
-                                            MessageMemory(*mapped, file->get(), false));
+  std::unique_ptr<MessageMemory> joined(new (std::nothrow) MessageMemory(*mapped, false));
   if (!joined) {
     munmap(*mapped, kSize);
     return fail_errno(ENOMEM);
@@ -120,7 +119,6 @@ void MessageMemory::meet() {
   const Head::End& other = head().ends[is_connected_end_ ? 1 : 0];
   const uint32_t pid = other.pid.load(std::memory_order_relaxed);
   const uint64_t at = other.secret_at.load(std::memory_order_relaxed);
-  if (!own_.may_be_peer(pid, at)) return;
   peer_ = PeerProcess(pid, at, secret_);
   const bool can_read = peer_.can_read();
   if (!can_read) peer_ = {};

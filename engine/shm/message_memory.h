@@ -17,7 +17,6 @@
 #include "base/fd.h"
 #include "base/result.h"
 #include "engine/shm/message_lane.h"
-#include "engine/shm/own_mapping.h"
 #include "engine/shm/peer_process.h"
 
 namespace ddpsock::engine::shm {
@@ -63,7 +62,7 @@ class MessageMemory {
 
  private:
   struct Head;
-  MessageMemory(uint8_t* mapped, int file, bool is_connected_end);
+  MessageMemory(uint8_t* mapped, bool is_connected_end);
   Head& head() const { return *reinterpret_cast<Head*>(mapped_); }
   MessageLane& lane(unsigned which) const;
   void introduce();
@@ -72,7 +71,6 @@ class MessageMemory {
 
   uint8_t* const mapped_;
   const bool is_connected_end_;
-  const OwnMapping own_;
   uint64_t secret_ = 0;
   base::UniqueFd file_;
   uint32_t provided_ = 0;

@@ -5,10 +5,12 @@
 
 #include <array>
 
+#include "engine/shm/own_memory.h"
+
 namespace ddpsock::engine::shm {
 
 bool PeerProcess::read(std::span<const RemoteRange> from, std::span<const MutBytes> to) const {
-  std::array<iovec, kMostRanges + 1> local, remote;
+  std::array<iovec, kMostRanges + 2> local, remote;
   if (pid_ == 0 || from.size() > kMostRanges || to.size() > kMostRanges) return false;
   uint64_t found = ~secret_;
   size_t octets = sizeof found;
@@ -20,9 +22,15 @@ bool PeerProcess::read(std::span<const RemoteRange> from, std::span<const MutByt
     remote[i] = {reinterpret_cast<void*>(from[i].address), from[i].length};
   local[to.size()] = {&found, sizeof found};
   remote[from.size()] = {reinterpret_cast<void*>(address_), sizeof found};
-  const ssize_t n = process_vm_readv(static_cast<pid_t>(pid_), local.data(), to.size() + 1,
-                                     remote.data(), from.size() + 1, 0);
-  return n >= 0 && static_cast<size_t>(n) == octets && found == secret_;
+  // Last: where a peer has nothing the kernel reads no further.
+  const OwnMark mark = OwnMark::get();
+  uint64_t theirs = 0;
+  local[to.size() + 1] = {&theirs, sizeof theirs};
+  remote[from.size() + 1] = {reinterpret_cast<void*>(mark.address), sizeof theirs};
+  const ssize_t n = process_vm_readv(static_cast<pid_t>(pid_), local.data(), to.size() + 2,
+                                     remote.data(), from.size() + 2, 0);
+  if (n < 0 || static_cast<size_t>(n) < octets || found != secret_) return false;
+  return is_own_memory_a_peers() || (mark.word != 0 && theirs != mark.word);
 }
 
 }  // namespace ddpsock::engine::shm

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Reading the memory of the process at the other end, at one copy and without its help. Only ever
 // reading, and each read brings along the connection's secret from where the peer has mapped it,
-// out of the same address space in the same system call: so what was read is the peer's, whatever
-// the process id means by now and whatever the process has become.
+// out of the same address space in the same system call, and what lies there where our own mark
+// does: so what was read is the peer's and not ours, whatever the process id means by now and
+// whatever the process has become.
 #ifndef DDPSOCK_ENGINE_SHM_PEER_PROCESS_H_
 #define DDPSOCK_ENGINE_SHM_PEER_PROCESS_H_
 

@@ -3,6 +3,7 @@
 // connection, and nothing else: not its memory, not its mind. More with DDPSOCK_ATTACKS=5000.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -20,8 +21,8 @@
 #include "base/fd.h"
 #include "ddp/segment.h"
 #include "engine/shm/message_memory.h"
-#include "engine/shm/own_mapping.h"
-#include "engine/shm/sealed_file.h"
+#include "engine/shm/own_memory.h"
+#include "engine/shm/peer_process.h"
 #include "engine/user/qp.h"
 
 namespace ddpsock::engine {
@@ -56,6 +57,11 @@ TcpPair connect_tcp() {
   return pair;
 }
 
+struct OwnMemoryIsAPeers {
+  OwnMemoryIsAPeers() { shm::take_own_memory_for_a_peers(true); }
+  ~OwnMemoryIsAPeers() { shm::take_own_memory_for_a_peers(false); }
+};
+
 // The victim, with work posted and memory registered between canaries.
 class Victim {
  public:
@@ -71,6 +77,8 @@ class Victim {
     regions_[0] = *engine_->register_memory(
         {.memory = room(1), .base_to = 0x1000, .rights = rdmap::kRemoteRead, .pd = pd_});
     qp_ = *engine_->make_qp({.pd = pd_, .send_cq = cq_.get(), .recv_cq = cq_.get()});
+    regions_[1] = *engine_->register_memory(
+        {.memory = room(10), .base_to = 0, .rights = rdmap::kRemoteWrite, .pd = pd_});
     for (size_t i = 3; i < 7; i += 2) {
       const MutBytes to = room(i);
       const RecvWr work{.id = i, .buffer = {&to, 1}};
@@ -91,6 +99,7 @@ class Victim {
   Qp& qp() { return *qp_; }
   MessageMemory& peer() { return *peer_; }
   const Mr& region() const { return regions_[0]; }
+  const Mr& writable_region() const { return regions_[1]; }
   // Receives completed with success.
   size_t received() {
     Completion done[8];
@@ -100,6 +109,7 @@ class Victim {
     }));
   }
   void close_wire() { tcp_.b.reset(); }
+  void end_wire() { EXPECT_EQ(shutdown(tcp_.b.get(), SHUT_WR), 0); }
 
   // Its receive buffers may hold anything.
   bool are_canaries_alive() {
@@ -110,11 +120,12 @@ class Victim {
   }
 
  private:
+  const OwnMemoryIsAPeers both_ends_are_here_;
   TcpPair tcp_ = connect_tcp();
   std::vector<uint8_t> canaries_;
   std::unique_ptr<Engine> engine_;
   Pd pd_;
-  Mr regions_[1];
+  Mr regions_[2];
   std::unique_ptr<Cq> cq_;
   std::unique_ptr<MessageMemory> memory_, peer_;
   std::unique_ptr<Qp> qp_;
@@ -219,6 +230,42 @@ void name(Victim& victim, const uint8_t* from, uint64_t length) {
   std::memcpy(here, &head, sizeof head);
 }
 
+// What lies there before the end of the wire is done in turns, however much it names.
+TEST(MessageHostileTest, ManyNamedWritesBehindTheEndAreDoneInTurns) {
+  constexpr int kWrites = 64;
+  constexpr uint32_t kBudget = 4 * Victim::kRoom;
+  Victim victim;
+  MessageLane& lane = victim.peer().outgoing();
+  const std::vector<uint8_t> bytes(Victim::kRoom, 0x17);
+  const shm::RemoteRange range{.address = reinterpret_cast<uintptr_t>(bytes.data()),
+                               .length = bytes.size()};
+  uint64_t end = 0;
+  for (int i = 0; i < kWrites; ++i) {
+    uint8_t* here = lane.data.data() + end;
+    const RecordHead head{.tag = victim.peer().secret() + end,
+                          .payload = Victim::kRoom,
+                          .header = DDP_TAGGED_HEADER_SIZE,
+                          .ranges = 1,
+                          .reserved = 0};
+    std::memcpy(here + shm::body_offset(head.header, sizeof range), &range, sizeof range);
+    ddp::write_header(
+        here + sizeof head,
+        ddpsock::ddp::TaggedHeader{
+            .is_last = true, .rsvd_ulp = 0x40, .stag = victim.writable_region().stag, .to = 0});
+    std::memcpy(here, &head, sizeof head);
+    end += shm::record_size(head.header, sizeof range);
+  }
+  victim.end_wire();
+  const auto done = [&] { return lane.reader.head.load(); };
+  victim.qp().advance(base::now(), {.bytes = kBudget});
+  EXPECT_GT(done(), 0u);
+  EXPECT_LE(done(), end / kWrites * (kBudget / Victim::kRoom));
+  for (int i = 0; i < kWrites && done() < end; ++i)
+    victim.qp().advance(base::now(), {.bytes = kBudget});
+  EXPECT_EQ(done(), end);
+  EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), victim.room(10).begin()));
+}
+
 TEST(MessageHostileTest, WhatTheOwnerKeepsIsDelivered) {
   Victim victim;
   const std::vector<uint8_t> bytes(Victim::kRoom, 0x17);
@@ -258,50 +305,54 @@ TEST(MessageHostileTest, MemoryThatIsNotThereIsNotDelivered) {
   }
 }
 
-// A process that says it is a thread of ours, or the memory of another connection of ours into
-// which it has written the secret.
+// Whoever it says it is: a thread of ours, or a process that shares our memory.
 TEST(MessageHostileTest, WeAreNotReadForAPeer) {
-  auto file = shm::make_sealed_file("ddpsock-test", 4096);
-  auto other_file = shm::make_sealed_file("ddpsock-test", 4096);
-  ASSERT_TRUE(file);
-  ASSERT_TRUE(other_file);
-  uint64_t mine = 1, theirs = 1, of_another = 1;
-  const shm::OwnMapping own(file->get(), &mine), another(other_file->get(), &of_another);
-  const auto self = static_cast<uint32_t>(getpid());
-  const auto address_of = [](const uint64_t& word) { return reinterpret_cast<uintptr_t>(&word); };
-  EXPECT_FALSE(own.may_be_peer(self, address_of(mine)));
-  EXPECT_FALSE(own.may_be_peer(self, address_of(of_another)));
-  EXPECT_FALSE(own.may_be_peer(self, address_of(theirs)));
-  {
-    const shm::OwnMapping end(file->get(), &theirs);
-    EXPECT_TRUE(own.may_be_peer(self, address_of(theirs))) << "both ends are ours";
-  }
-  EXPECT_FALSE(own.may_be_peer(self, address_of(theirs)));
-  std::atomic<uint32_t> thread_id = 0;
+  const uint64_t secret = 0x1234'5678;
+  const auto can_read = [&](pid_t pid) {
+    const auto at = reinterpret_cast<uintptr_t>(&secret);
+    return shm::PeerProcess(static_cast<uint32_t>(pid), at, secret).can_read();
+  };
+  EXPECT_FALSE(can_read(getpid()));
+  std::atomic<pid_t> thread_id = 0;
   std::atomic<bool> may_end = false;
   std::thread thread([&] {
-    thread_id = static_cast<uint32_t>(gettid());
+    thread_id = gettid();
     while (!may_end) std::this_thread::yield();
   });
   while (thread_id == 0) std::this_thread::yield();
-  EXPECT_FALSE(own.may_be_peer(thread_id, address_of(theirs)));
+  EXPECT_FALSE(can_read(thread_id));
   may_end = true;
   thread.join();
-  int ready[2];
-  ASSERT_EQ(pipe(ready), 0);
+  alignas(16) static char stack[64 * 1024];
+  const auto sleep = [](void*) {
+    pause();
+    return 0;
+  };
+  const pid_t sharer = clone(sleep, stack + sizeof stack, CLONE_VM | SIGCHLD, nullptr);
+  ASSERT_GT(sharer, 0);
+  EXPECT_FALSE(can_read(sharer));
   const pid_t child = fork();
   if (child == 0) {
-    (void)own.may_be_peer(1, 0);  // as a process that has connections has asked
-    (void)!write(ready[1], "r", 1);
     pause();
     _exit(0);
   }
-  char byte;
-  EXPECT_EQ(read(ready[0], &byte, 1), 1);
-  EXPECT_TRUE(own.may_be_peer(static_cast<uint32_t>(child), address_of(theirs)));
-  kill(child, SIGKILL);
-  ASSERT_EQ(waitpid(child, nullptr, 0), child);
-  for (const int fd : ready) close(fd);
+  EXPECT_TRUE(can_read(child));
+  for (const pid_t one : {sharer, child}) {
+    kill(one, SIGKILL);
+    ASSERT_EQ(waitpid(one, nullptr, 0), one);
+  }
+}
+
+// A file that this process has mapped for another connection has the secret where that lies.
+TEST(MessageHostileTest, TheSameFileOfferedTwiceDoesNotHaveUsReadOurselves) {
+  auto first = MessageMemory::make({});
+  ASSERT_TRUE(first);
+  const auto fd = static_cast<uint32_t>((*first)->descriptor());
+  auto second = MessageMemory::join(static_cast<uint32_t>(getpid()), fd, {});
+  ASSERT_TRUE(second);
+  EXPECT_TRUE((*first)->settle());
+  EXPECT_FALSE((*first)->may_name());
+  EXPECT_FALSE((*second)->may_name());
 }
 
 // Where the process that a peer says it is has not mapped the connection's memory, or is ourselves.
@@ -309,6 +360,7 @@ TEST(MessageHostileTest, OnlyTheProcessWithTheSecretIsRead) {
   const uint64_t secret = 0x1234'5678;
   const auto at = reinterpret_cast<uintptr_t>(&secret);
   const auto self = static_cast<uint32_t>(getpid());
+  const OwnMemoryIsAPeers both_ends_are_here;
   EXPECT_TRUE(shm::PeerProcess(self, at, secret).can_read());
   EXPECT_FALSE(shm::PeerProcess(self, at, secret + 1).can_read());
   EXPECT_FALSE(shm::PeerProcess(self, at + 4096 * 1024, secret).can_read());
