@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/cancellation.h"
 #include "base/keep_errno.h"
 #include "base/process.h"
 #include "base/sys.h"
@@ -69,25 +70,32 @@ size_t wanted_by_look(const Connection& c, size_t room, int flags) {
   return std::min(room, static_cast<size_t>(std::max(c.rx.low_water.load(), 1)));
 }
 
-// The kernel does the waiting where it can, with its own rules for signals, timeouts and
-// cancellation: a look at one byte more than there is, that is not satisfied with less. Where part
-// lies in memory it calls the socket readable all the while, and nobody rings for more.
-bool Looking::wait(Connection& c, int& fd) {
+// May somebody else take what is there, or the number? Then the kernel would be asked for one byte
+// more than will ever be there, or of another socket.
+static bool may_be_disturbed(const Connection& c) {
+  return !base::is_single_threaded() || c.arena.may_be_shared(&c.r);
+}
+
+// The kernel does the waiting where it can, with its own rules for signals and cancellation: a look
+// at one byte more than there is, that is not satisfied with less. Where part lies in memory it
+// calls the socket readable all the while, and nobody rings for more.
+bool Looking::wait(Connection& c, int fd) {
   if (patience.is_over()) return false;
   const uint32_t copies = base::thread_copies();
   bool has_more = false;
-  if (next == Next::kRest) {
+  if (next == Next::kRest || patience.deadline() != kNever || may_be_disturbed(c)) {
     has_more = base::sys.poll(nullptr, 0, 1) == 0;
+    c.stream.forget_comparison();
   } else {
     constexpr int kHow = MSG_PEEK | MSG_WAITALL | MSG_TRUNC;
     const ssize_t n = base::sys.recv(fd, nullptr, queued + 1, kHow);
     has_more = n > static_cast<ssize_t>(queued);
     if (n < 0) keep_error(c, judge_error(c, errno));
   }
+  base::note_wake();
+  has_waited = true;
   // In a child that a signal handler forked meanwhile the call is a copy.
-  if (copies != base::thread_copies()) return false;
-  fd = still(c, fd);
-  return has_more && fd >= 0;
+  return has_more && copies == base::thread_copies();
 }
 
 Io peek(Connection& c, int fd, std::span<const iovec> to, int flags, Looking& looking) {
@@ -110,11 +118,11 @@ Io peek(Connection& c, int fd, std::span<const iovec> to, int flags, Looking& lo
     }
     if (sight.error != 0) return Io::fail(sight.error);
     if (sight.payload > 0) {
-      // Nobody rings for what comes behind bytes in memory that are not read.
-      if (sight.has_more || (sight.has_reached_border && is_ready_now(fd, POLLRDHUP)))
+      if (sight.has_more || is_ready_now(fd, POLLRDHUP) || is_receiving_at_limit(fd))
         return looking.found(sight.payload);
       looking.queued = sight.queued;
       using Next = Looking::Next;
+      // Nobody rings for what comes behind bytes in memory that are not read.
       return looking.found(sight.payload,
                            sight.has_reached_border ? Next::kRest : Next::kAwaitMore);
     }

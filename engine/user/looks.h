@@ -13,17 +13,20 @@ namespace ddpsock::engine {
 // waits with empty hands: others may take meanwhile what lies there, as the kernel lets them.
 struct Looking {
   enum class Next : uint8_t { kDone, kAwaitMore, kRest };
-  explicit Looking(int fd) : patience(fd) {}
+  // Its timeout counts from here, however often it waits.
+  Looking(const Connection& c, int fd, int flags)
+      : patience(fd, (flags & MSG_WAITALL) != 0 || c.rx.low_water > 1) {}
   Io found(size_t payload, Next then = Next::kDone) {
     next = then;
     return Io::ok(static_cast<ssize_t>(payload));
   }
-  // False: with what was seen the call is over. REQUIRES: the caller holds nothing. `fd` is -1
-  // afterwards if it is another's by now.
-  bool wait(Connection& c, int& fd);
+  // False: with what was seen the call is over. REQUIRES: the caller holds nothing; who holds the
+  // direction again asks what the number means by now.
+  bool wait(Connection& c, int fd);
 
   Patience patience;
   Next next = Next::kDone;
+  bool has_waited = false;
   size_t queued = 0;  // kAwaitMore: than so many bytes in the kernel
 };
 

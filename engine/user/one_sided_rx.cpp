@@ -211,15 +211,18 @@ Io recv_one_sided(Connection& c, int fd, std::span<const iovec> to, int flags, L
     const ssize_t n = base::sys.recv(fd, nullptr, 0, flags & MSG_DONTWAIT);
     return n < 0 ? Io::fail(errno) : Io::ok(0);
   }
-  Patience patience(fd, (flags & MSG_WAITALL) != 0 || c.rx.low_water > 1);
+  Patience own(fd, looking == nullptr && ((flags & MSG_WAITALL) != 0 || c.rx.low_water > 1));
+  Patience& patience = looking != nullptr ? looking->patience : own;
   size_t got = 0;
-  for (;;) {
+  for (bool has_waited = looking != nullptr && looking->has_waited;;) {
     bool is_foreign = false;
     Io io{};
     {
       Hold hold(c, c.rx.lease);
       if (const int e = hold.take(fd, Hold::kReceive, flags); e != 0) {
         io = Io::fail(e);
+      } else if (has_waited && (fd = still_named(c, fd)) < 0) {
+        return Io::fail(EBADF);
       } else {
         io = recv_drained(c, fd, cursor, flags, got, is_foreign, patience, looking);
       }
@@ -230,7 +233,8 @@ Io recv_one_sided(Connection& c, int fd, std::span<const iovec> to, int flags, L
     // The process whose queue pair it is takes what is in front.
     if (patience.is_over()) return Io::fail(EAGAIN);
     if (base::sys.poll(nullptr, 0, 1) < 0) return Io::fail(errno);
-    if ((fd = still(c, fd)) < 0) return Io::fail(EBADF);
+    base::note_wake();
+    has_waited = true;
   }
 }
 
@@ -308,8 +312,10 @@ static Io recv_drained(Connection& c, int fd, IoCursor& to, int flags, size_t& g
     if (in_vain > kMostInVain && ((flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd)))
       return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(EAGAIN);
     // The library's thread may take what wakes the kernel, now that it can.
-    if (is_looking && got > 0 && (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd))
-      return looking->found(got, Looking::Next::kRest);
+    if (is_looking && got > 0 && (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd)) {
+      using Next = Looking::Next;
+      return looking->found(got, is_receiving_at_limit(fd) ? Next::kDone : Next::kRest);
+    }
     const int e = await_more(c, fd, flags, patience, got > 0);
     if (e == kEndOfStream) return Io::ok(static_cast<ssize_t>(got));
     if (e != 0) return part_or_error(c, got, e);

@@ -133,7 +133,7 @@ static Io look_at(Connection& c, int fd, std::span<const iovec> to, int flags, L
 static Io recv_nothing(Connection& c, int fd, int flags) {
   uint8_t byte;
   const iovec one{&byte, 1};
-  Looking looking(fd);
+  Looking looking(c, fd, 0);
   const Io io = look_at(c, fd, {&one, 1}, flags & MSG_DONTWAIT, looking);
   return io.is_ok() ? Io::ok(0) : io;
 }
@@ -142,6 +142,8 @@ static Io recv_nothing(Connection& c, int fd, int flags) {
 static Io recv_held(Connection& c, int fd, std::span<const iovec> to, int flags, Looking* looking) {
   Hold hold(c, c.rx.lease);
   if (const int e = hold.take(fd, Hold::kReceive, flags); e != 0) return Io::fail(e);
+  if (looking != nullptr && looking->has_waited && (fd = still_named(c, fd)) < 0)
+    return Io::fail(EBADF);
   if (c.rx.is_drained || c.r.is_one_sided.load(std::memory_order_relaxed)) [[unlikely]] {
     hold.end();
     return recv_one_sided(c, fd, to, flags, looking);
@@ -186,7 +188,7 @@ static Io recv_held(Connection& c, int fd, std::span<const iovec> to, int flags,
 }
 
 static Io look_on(Connection& c, int fd, std::span<const iovec> to, int flags) {
-  Looking looking(fd);
+  Looking looking(c, fd, flags);
   for (Io seen;;) {
     looking.next = Looking::Next::kDone;
     const Io io = recv_held(c, fd, to, flags, &looking);

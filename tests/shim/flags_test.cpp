@@ -74,6 +74,20 @@ TEST_F(Peek, SeesMuch) {
   EXPECT_TRUE(is_same(receive(bytes.size(), 0), bytes));
 }
 
+// Of small FPDUs less than that lies in the kernel's buffer, and nobody makes room.
+TEST_F(Peek, ForMoreThanFitsEnds) {
+  set_option(client_, IPPROTO_TCP, TCP_NODELAY, 1);
+  constexpr size_t kPieces = 4000;
+  const std::string bytes = pattern(10 * kPieces);
+  std::jthread sender([&] {
+    for (size_t i = 0; i < kPieces; ++i) send_all(client_, bytes.substr(10 * i, 10));
+  });
+  const std::string seen = receive(bytes.size(), MSG_PEEK | MSG_WAITALL);
+  EXPECT_GT(seen.size(), 10'000u);
+  EXPECT_TRUE(is_same(seen, bytes.substr(0, seen.size())));
+  EXPECT_TRUE(is_same(receive(bytes.size(), MSG_WAITALL), bytes));
+}
+
 TEST_F(Peek, BetweenSmallReads) {
   const std::string bytes = pattern(5000);
   send_all(client_, bytes);
