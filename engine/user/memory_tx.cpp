@@ -330,7 +330,7 @@ Io send_in_memory(Connection& c, int fd, std::span<const iovec> from, int flags)
   leave_as_writer(c, fd);
   const bool is_in_vain = is_reset_in_vain(c, 0) && !c.r.memory.has_sent_in_vain;
   const auto left = static_cast<ssize_t>(rest.left());
-  const Io io = send_on_wire(c, fd, rest, is_in_vain ? flags | MSG_NOSIGNAL : flags);
+  const Io io = send_on_wire(c, fd, rest, is_in_vain || sent > 0 ? flags | MSG_NOSIGNAL : flags);
   if (io.is_ok()) {
     if (has_peer_ended(c)) c.r.memory.has_sent_in_vain = true;
     return Io::ok(static_cast<ssize_t>(sent) + io.count);
@@ -387,7 +387,8 @@ static Io send_on_wire(Connection& c, int fd, IoCursor& rest, int flags) {
     size_t size = rest.left();
     IoCursor ahead = rest;
     const size_t used = ahead.slice(slices, size);
-    const Io io = Sender(c, fd, {slices.data(), used}, flags).run();
+    const int signal = sent > 0 ? MSG_NOSIGNAL : 0;  // a call that returns a part raises none
+    const Io io = Sender(c, fd, {slices.data(), used}, flags | signal).run();
     if (!io.is_ok()) return sent_or_error(c, sent, io.error);
     sent += static_cast<size_t>(io.count);
     rest.skip(static_cast<size_t>(io.count));

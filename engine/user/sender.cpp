@@ -245,13 +245,13 @@ void Sender::send_blocks(size_t allowed) {
   tx_.msn = msn;
 }
 
-// The credit was wrong about the kernel's memory: look again. A kernel that calls the socket
-// writable and refuses all the same leaves a blocking call nothing to wait for but the clock.
 // A call that returns a part raises no signal: the next one tells what happened.
 int Sender::burst_flags() const {
   return flags_ | MSG_DONTWAIT | (sent_ > 0 ? MSG_NOSIGNAL : 0);
 }
 
+// The credit was wrong about the kernel's memory: look again. A kernel that calls the socket
+// writable and refuses all the same leaves a blocking call nothing to wait for but the clock.
 void Sender::on_refusal() {
   tx_.credit = 0;
   error_ = errno;

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "calls.h"
+#include "sleeper.h"
 #include "tcp.h"
 
 namespace ddpsock::shim_tests {
@@ -169,6 +170,30 @@ TEST_F(Ending, ASendThatReturnsAPartRaisesNoSignal) {
   pair_.server.close();
   const std::string much = pattern(10'000'000);
   const ssize_t part = send(client_, much.data(), much.size(), 0);
+  EXPECT_GT(part, 0);
+  EXPECT_LT(part, static_cast<ssize_t>(much.size()));
+  EXPECT_EQ(signals, 0);
+  errno = 0;
+  EXPECT_EQ(send(client_, "a", 1, 0), -1);
+  EXPECT_EQ(errno, EPIPE);
+  EXPECT_EQ(signals, 1);
+  sigaction(SIGPIPE, &before, nullptr);
+}
+
+// The same of one that sleeps for room when its peer closes with bytes unread, behind its own end.
+TEST_F(Ending, ASendThatIsBrokenOffRaisesNoSignal) {
+  static int signals;
+  signals = 0;
+  struct sigaction counting = {}, before;
+  counting.sa_handler = [](int) { ++signals; };
+  ASSERT_EQ(sigaction(SIGPIPE, &counting, &before), 0);
+  for (int i = 0; i < 3; ++i) expect_alive(client_, server_);
+  shutdown(server_, SHUT_WR);
+  const std::string much = pattern(30'000'000);
+  ssize_t part = 0;
+  Sleeper sender([&] { part = send(client_, much.data(), much.size(), 0); });
+  pair_.server.close();
+  sender.join();
   EXPECT_GT(part, 0);
   EXPECT_LT(part, static_cast<ssize_t>(much.size()));
   EXPECT_EQ(signals, 0);
