@@ -36,10 +36,10 @@ inline ssize_t fgetxattr(int fd, const char* name, void* value, size_t size) {
 
 // May the effective user execute it? Where the kernel does not know that question, or a filter of
 // system calls does not: the real one.
-inline bool is_executable(const char* path) {
-  if (kernel_call(SYS_faccessat2, AT_FDCWD, path, X_OK, AT_EACCESS) == 0) return true;
+inline bool is_executable(const char* path, int directory = AT_FDCWD) {
+  if (kernel_call(SYS_faccessat2, directory, path, X_OK, AT_EACCESS) == 0) return true;
   return (errno == ENOSYS || errno == EPERM) &&
-         kernel_call(SYS_faccessat, AT_FDCWD, path, X_OK) == 0;
+         kernel_call(SYS_faccessat, directory, path, X_OK) == 0;
 }
 
 inline uid_t geteuid() {

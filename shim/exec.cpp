@@ -20,6 +20,7 @@
 #include "base/keep_errno.h"
 #include "engine/stream.h"
 #include "shim/calls.h"
+#include "shim/connection.h"
 #include "shim/exec_environment.h"
 #include "shim/exec_target.h"
 #include "shim/fd_table.h"
@@ -159,12 +160,19 @@ const char* why_not_shared(const Execution& e) {
   return nullptr;
 }
 
+// What this program was given itself it may leave to a helper by accident, and answer on it then.
+bool is_inherited(int fd) {
+  const SocketUse use(fd);
+  return use && use->reason.load(std::memory_order_relaxed) == kInheritedReason;
+}
+
 // Numbers that a program is started for, as inetd's are: it would take FPDUs for what its client
 // says. Others it has by accident, and leaves alone.
 void reset_given(const Execution& e) {
+  if (is_doubtful(e.why) || !may_be_executed(e.target)) return;
   visit_inherited_streams(e, [&](int fd) {
     const bool is_duplicated = !is_inheritable(fd) || is_duplicated_by(e.actions, fd);
-    if (fd <= STDERR_FILENO || is_duplicated) reset_handed_out(fd);
+    if ((fd <= STDERR_FILENO && !is_inherited(fd)) || is_duplicated) reset_handed_out(fd);
   });
 }
 

@@ -23,6 +23,8 @@ namespace {
 
 constexpr char kShell[] = "/bin/sh";  // interprets what is neither ELF nor names an interpreter
 constexpr const char kStatic[] = "the program is static";
+constexpr const char kUnreadable[] = "the program cannot be read";
+constexpr const char kUntold[] = "the program cannot be told";
 constexpr int kMostInterpreters = 5;  // of interpreters, as the kernel has it
 using Path = std::array<char, PATH_MAX>;
 using Head = std::array<char, 256>;  // as much as the kernel reads of a script
@@ -65,7 +67,7 @@ const char* judge(int fd, Path& next) {
   if (base::kernel::fstat(fd, file) == 0 && !S_ISREG(file.st_mode)) return nullptr;
   Head head{};
   const ssize_t size = pread(fd, head.data(), head.size(), 0);
-  if (size < 0) return "the program cannot be read";
+  if (size < 0) return kUnreadable;
   if (std::memcmp(head.data(), ELFMAG, SELFMAG) != 0) {
     if (!read_interpreter(head, static_cast<size_t>(size), next)) strcpy(next.data(), kShell);
     return nullptr;
@@ -99,32 +101,51 @@ bool find_in_path(const char* name, Path& found) {
   return false;
 }
 
+// Where exec looks, from `target.directory`; false if there is none.
+bool resolve(const ExecTarget& target, Path& path) {
+  if (target.path == nullptr) return false;
+  if (target.is_searched && strchr(target.path, '/') == nullptr)
+    return find_in_path(target.path, path);
+  if (strlen(target.path) >= path.size()) return false;
+  strcpy(path.data(), target.path);
+  return true;
+}
+
 }  // namespace
 
-const char* why_not_preloaded(const ExecTarget& target) {
-  if (target.path == nullptr) return nullptr;
+bool may_be_executed(const ExecTarget& target) {
   Path path;
+  if (!resolve(target, path)) return false;
+  struct stat file;
+  const int fd = path[0] == '\0' ? target.directory
+                                 : openat(target.directory, path.data(), O_PATH | O_CLOEXEC);
+  const bool is_file = fd >= 0 && base::kernel::fstat(fd, file) == 0 && S_ISREG(file.st_mode);
+  if (fd != target.directory) base::close_own(fd);
+  return is_file && (path[0] == '\0' || base::kernel::is_executable(path.data(), target.directory));
+}
+
+const char* why_not_preloaded(const ExecTarget& target) {
+  Path path;
+  if (!resolve(target, path)) return nullptr;
+  const bool is_file_itself = path[0] == '\0';
   int directory = target.directory;
-  const bool is_file_itself = *target.path == '\0';
-  if (target.is_searched && strchr(target.path, '/') == nullptr) {
-    if (!find_in_path(target.path, path)) return nullptr;
-  } else {
-    if (strlen(target.path) >= path.size()) return nullptr;
-    strcpy(path.data(), target.path);
-  }
   for (int i = 0; i < kMostInterpreters; ++i) {
     // A FIFO or a device would keep us waiting.
     const int fd = i == 0 && is_file_itself
                        ? directory
                        : openat(directory, path.data(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return errno == ENOENT || errno == ENOTDIR ? nullptr : "the program cannot be read";
+    if (fd < 0) return errno == ENOENT || errno == ENOTDIR ? nullptr : kUnreadable;
     path[0] = '\0';
     const char* why = judge(fd, path);
     if (fd != target.directory) base::close_own(fd);
     if (why != nullptr || path[0] == '\0') return why;
     directory = AT_FDCWD;
   }
-  return "the program cannot be told";
+  return kUntold;
+}
+
+bool is_doubtful(const char* why_not_preloaded) {
+  return why_not_preloaded == kUnreadable || why_not_preloaded == kUntold;
 }
 
 }  // namespace ddpsock::shim

@@ -17,6 +17,11 @@ struct ExecTarget {
 // which interprets it, or that this cannot be told. Null if it will, or if there is no such file.
 // Async-signal-safe; errno may change.
 const char* why_not_preloaded(const ExecTarget& target);
+// Is that answer one that only says what could not be found out?
+bool is_doubtful(const char* why_not_preloaded);
+
+// As far as a look tells, which is no promise. errno may change.
+bool may_be_executed(const ExecTarget& target);
 
 }  // namespace ddpsock::shim
 

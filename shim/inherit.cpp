@@ -21,7 +21,6 @@
 namespace ddpsock::shim {
 namespace {
 
-constexpr char kReason[] = "inherited from the program before";
 constexpr int kHighFd = 1000;  // as engines choose for their own
 
 // A parent that closes everything but what it passes on closes the handover too; while it lives,
@@ -55,15 +54,15 @@ void enter_stream(int fd, engine::Stream& stream) {
   socket->stream.store(&stream, std::memory_order_release);
   socket->role.store(status.role, std::memory_order_relaxed);
   socket->mode.store(Mode::kRequired, std::memory_order_relaxed);
-  socket->reason.store(kReason, std::memory_order_relaxed);
+  socket->reason.store(kInheritedReason, std::memory_order_relaxed);
   socket->is_nonblocking.store((real.fcntl(fd, F_GETFL) & O_NONBLOCK) != 0,
                                std::memory_order_relaxed);
   // TCP itself may still be under way: the first call finds out.
   const bool is_connecting = is_initiator && status.state == engine::StreamState::kStarting;
   socket->phase.store(is_connecting ? Phase::kConnecting : Phase::kStream,
                       std::memory_order_release);
-  set_hint(fd, is_initiator ? Origin::kConnected : Origin::kAccepted, kReason);
-  log_connection("exec", fd, "stream", status.engine, kReason);
+  set_hint(fd, is_initiator ? Origin::kConnected : Origin::kAccepted, kInheritedReason);
+  log_connection("exec", fd, "stream", status.engine, kInheritedReason);
 }
 
 void enter_inherited(int fd) {

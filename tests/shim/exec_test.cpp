@@ -416,6 +416,45 @@ TEST_F(ExecTest, AProgramWithoutTheLibraryNeverReadsFpdus) {
   }
 }
 
+// Nor is it lost to one that there is not: who has tried answers for it.
+TEST_F(ExecTest, AnExecThatFailsLeavesAConnectionThatCannotReturn) {
+  static std::array<char*, 1> environment{nullptr};
+  const Command command({"/etc/passwd"});
+  send_all(pair_.client.get(), "request");
+  shutdown(pair_.client.get(), SHUT_WR);
+  await_queued(pair_.server.get(), 7);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    dup2(pair_.server.get(), 0);
+    execve("/nowhere/cat", command.list(), environment.data());
+    execve(command.path(), command.list(), environment.data());
+    _exit(write(0, "500 no cat", 10) == 10 ? 0 : 1);
+  }
+  int how = 0;
+  waitpid(pid, &how, 0);
+  EXPECT_EQ(how, 0);
+  EXPECT_EQ(recv_exactly(pair_.client.get(), 10), "500 no cat");
+}
+
+// A service that was given the connection itself answers on it behind a helper.
+TEST_F(ExecTest, AHelperWithoutTheLibraryLeavesItsParentsConnection) {
+  const Command command({"/bin/sh", "-c", "read line; env -i /bin/true; echo answer"});
+  send_all(pair_.client.get(), "one\ntwo\n");
+  shutdown(pair_.client.get(), SHUT_WR);
+  await_queued(pair_.server.get(), 8);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    dup2(pair_.server.get(), 0);
+    dup2(pair_.server.get(), 1);
+    execve(command.path(), command.list(), environ);
+    _exit(127);
+  }
+  int how = 0;
+  waitpid(pid, &how, 0);
+  EXPECT_EQ(how, 0);
+  EXPECT_EQ(recv_exactly(pair_.client.get(), 7), "answer\n");
+}
+
 // Whoever waits for its other end to be opened would be told of it.
 TEST_F(ExecTest, AFifoUnderTheNumberThatWasHandedOverIsNotOpened) {
   char folder[] = "/tmp/ddpsock-exec-XXXXXX";
