@@ -284,9 +284,10 @@ int own_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
   if (result != 0) return result;
   if (is_any_watched() && operation != EPOLL_CTL_DEL) note_member(set, fd, event->data);
   if (is_deferred) return result;
-  if (is_any_set_watched()) {
-    if (!change) change.emplace(set, operation, fd, sound);  // it is since
+  if (change) {
     change->note();
+  } else if (is_any_set_watched()) {  // it is since
+    WatchedSet::Change::note_late(set, operation, fd, sound);
   }
   if (!is_ours(fd)) {
     WatchedSet::share(fd);  // if it is a set: who holds it relies on the kernel

@@ -453,6 +453,10 @@ void WatchedSet::Change::note() {
   hold_.reset();
 }
 
+void WatchedSet::Change::note_late(int set, int operation, int fd, const epoll_event* event) {
+  Change(Late{}, set, operation, fd, event).note();
+}
+
 WatchedSet::Inside::Inside(WatchedSet& watched, int set)
     : Unfinished([](base::Unfinished& inside) { static_cast<Inside&>(inside).end(); }),
       set_(watched),

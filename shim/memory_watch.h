@@ -88,8 +88,13 @@ class WatchedSet {
     bool defer() { return hold_ && defer_held(); }
     // The kernel has done it. The set is free for others then.
     void note();
+    // Of one that began before anybody could watch the set.
+    static void note_late(int set, int operation, int fd, const epoll_event* event);
 
    private:
+    struct Late {};
+    Change(Late, int set, int operation, int fd, const epoll_event* event)
+        : number_(set), operation_(operation), fd_(fd), event_(event), set_(nullptr) {}
     bool defer_held();
 
     const int number_, operation_, fd_;
@@ -152,7 +157,8 @@ class WatchedSet {
  private:
   struct Watch {
     std::atomic<int> fd;  // plus 1; 0: free
-    // Raised whenever it is freed: who looks without a Hold finds out that it is another's.
+    // Raised whenever it is freed or deleted: who looks without a Hold finds out that it is
+    // another's.
     std::atomic<uint32_t> version;
     std::atomic<uint32_t> events;         // as the program wants them
     std::atomic<uint32_t> kernel_events;  // as the kernel knows them

@@ -468,6 +468,24 @@ TEST_F(MemoryWatch, WhatIsChangedBeforeItIsKnownStaysChanged) {
   EXPECT_EQ(uint64_t{event.data.u64}, 900u);
 }
 
+// The change had begun before anybody could watch the set.
+TEST_F(MemoryWatch, WhatIsChangedBeforeItsSetIsWatchedStaysChanged) {
+  glance(0).may_be_in_memory = false;
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN, 700), 0);
+  const auto is_change = [](int operation, uint32_t) { return operation == EPOLL_CTL_MOD; };
+  Meanwhile other(When::kBehind, is_change, [this] {
+    glance(0).may_be_in_memory = true;
+    EXPECT_EQ(control(EPOLL_CTL_MOD, 0, EPOLLIN, 900), 0);
+  });
+  EXPECT_EQ(control(EPOLL_CTL_MOD, 0, EPOLLIN, 800), 0);
+  other.end();
+  publish(0);
+  ring(0);
+  epoll_event event{};
+  ASSERT_EQ(epoll_wait(set, &event, 1, 0), 1);
+  EXPECT_EQ(uint64_t{event.data.u64}, 900u);
+}
+
 // Or closes it.
 TEST_F(MemoryWatch, WhatIsClosedBeforeItIsKnownIsNoMember) {
   const int number = fds[0];
