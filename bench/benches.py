@@ -19,6 +19,7 @@ import peers
 import postgres
 import redis
 import ripc
+import short
 import stream
 
-BENCHES = {module.__name__: module for module in (redis, stream, message, onesided, peers, paper, ripc, iperf, nginx, postgres, connections, hosts, guest, passthrough)}
+BENCHES = {module.__name__: module for module in (redis, stream, message, onesided, peers, paper, ripc, iperf, nginx, postgres, connections, short, hosts, guest, passthrough)}

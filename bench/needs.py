@@ -31,6 +31,7 @@ OF = {
     "nginx": Needs(packages=("nginx-light", "wrk")),
     "postgres": Needs(packages=("postgresql-15",)),
     "connections": Needs(peers("connections")),
+    "short": Needs(peers("short")),
     "hosts": Needs(peers("stream")),
     "guest": Needs(("tools/ddp-perf",), is_in_lab=True),
     "passthrough": Needs(("bench/passthrough_calls", *peers("stream"))),

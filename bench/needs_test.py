@@ -10,7 +10,7 @@ import unittest
 import needs
 from benches import BENCHES
 
-PROGRAM = re.compile(r'"((?:stream|message|onesided|connections)_peer|passthrough_calls)"')
+PROGRAM = re.compile(r'"((?:stream|message|onesided|connections|short)_peer|passthrough_calls)"')
 
 
 class Needs(unittest.TestCase):

@@ -18,7 +18,7 @@ class Target:
     aspect: str = "samples"
 
 
-SHM, USER, PLAIN = "shm engine", "user engine", "plain TCP"
+SHM, USER, PLAIN, PREFERRED = "shm engine", "user engine", "plain TCP", "as rules have it"
 MESSAGES, MESSAGES_SHM, SIW = "user engine, message mode", "shm engine, message mode", "siw"
 
 SHM_TARGETS = [
@@ -42,6 +42,9 @@ SHM_TARGETS = [
 # Absolute ones: the limit is of our value itself.
 IDLE_MEMORY = [("memory of an idle connection among 10,000, both sides, shared memory", "connections", "memory 10000", SHM, 16384),
                ("memory of an idle connection among 10,000, both sides, user engine", "connections", "memory 10000", USER, 2 * 8192)]
+
+SHORT_TARGETS = [Target(f"short connections, {place}", "short", f"short connections, {place}", PREFERRED, PLAIN, "at least", 0.8)
+                 for place in ("two CPUs", "one CPU")]
 
 USER_TARGETS = [
     Target("64 B one way, blocking", "stream", "latency 64 B blocking cubic", USER, PLAIN, "at most", 1.05),
@@ -107,7 +110,8 @@ def judge_all(cases):
         value = _median(cases.get((bench, name)), "samples", way)
         found = "not measured" if value is None else f"{value:.0f} bytes"
         memory[way].append(Verdict(text, f"at most {limit} bytes", found, None if value is None else value <= limit))
-    return {"Shared memory": [judge(t, cases) for t in SHM_TARGETS] + memory[SHM],
+    return {"As rules have it": [judge(t, cases) for t in SHORT_TARGETS],
+            "Shared memory": [judge(t, cases) for t in SHM_TARGETS] + memory[SHM],
             "User engine": [judge(t, cases) for t in USER_TARGETS] + memory[USER] + judge_passthrough(cases),
             "Message mode": [judge(t, cases) for t in POSTED_TARGETS + POSTED_SHM_TARGETS + SIW_TARGETS]}
 

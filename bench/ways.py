@@ -28,6 +28,7 @@ PLAIN = Way("plain TCP")
 PRELOADED = Way("library loaded, rules off", env=(("LD_PRELOAD", str(machine.LIBRARY)),))
 USER = Way("user engine", _under("user"))
 SHM = Way("shm engine", _under("shm"))
+PREFERRED = Way("as rules have it", (str(machine.DDPRUN), "--prefer", "--"))
 PLAIN_CRC = Way("TCP + CRC", options=("--crc",))
 USER_NO_CRC = Way("user engine, CRC off", _under("user"), ("--no-mpa-crc",))
 
@@ -38,7 +39,7 @@ MESSAGES_SHM = Way("shm engine, message mode", MESSAGES.prefix, ("--engine=shm",
 MESSAGES_CALLER = Way("user engine, message mode, no thread", MESSAGES.prefix, (*MESSAGES.options, "--caller"))
 
 # What the project offers; every other way is something that it is compared with.
-OURS = {w.name for w in (PRELOADED, USER, SHM, USER_NO_CRC, MESSAGES, MESSAGES_SHM, MESSAGES_CALLER)}
+OURS = {w.name for w in (PRELOADED, USER, SHM, PREFERRED, USER_NO_CRC, MESSAGES, MESSAGES_SHM, MESSAGES_CALLER)}
 
 
 @functools.cache
