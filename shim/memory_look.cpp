@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "shim/memory_look.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/process.h"
 #include "base/spin.h"
+#include "shim/real.h"
 
 namespace ddpsock::shim {
 namespace {
@@ -131,6 +134,13 @@ bool MemoryLook::spin() {
   return mine.until(has_news, Duration{kSettling.ns * lazy});
 }
 
+// Where memory is full or is not sent to yet, the kernel tells the truth.
+bool MemoryLook::is_writable(const Item& item) {
+  if (item.stream->has_memory_room()) return true;
+  pollfd asked{item.fd, POLLOUT, 0};
+  return real.poll(&asked, 1, 0) == 1 && (asked.revents & POLLOUT) != 0;
+}
+
 // The events of a stream that are now being reported, and whose they are. Of two threads one gets
 // an edge.
 uint32_t MemoryLook::take(Item& item, uint64_t& data) {
@@ -140,10 +150,13 @@ uint32_t MemoryLook::take(Item& item, uint64_t& data) {
   if (!is_current(item)) return 0;
   if ((news & kReadable) == 0) return news;
   const uint64_t mark = WatchedSet::Watch::mark(item.version, item.position);
-  if ((w.events.load(std::memory_order_relaxed) & EPOLLET) == 0) {
+  const uint32_t wanted = w.events.load(std::memory_order_relaxed);
+  if ((wanted & EPOLLET) == 0) {
     w.reported.store(mark, std::memory_order_relaxed);
   } else if (w.reported.exchange(mark, std::memory_order_relaxed) == mark) {
     news &= ~kReadable;
+  } else if ((wanted & kWritable) != 0 && is_writable(item)) {
+    news |= wanted & kWritable;  // an edge tells all that is so
   }
   WatchedSet::lying_in_ = &set_;
   item.stream->let_bells_lie(base::thread_id());

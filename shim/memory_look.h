@@ -105,6 +105,7 @@ class MemoryLook {
   template <typename Is>
   Item* find_item(Is is);
   Item& found_item(unsigned n) { return items_[order_[n] % kAll]; }
+  static bool is_writable(const Item& item);
   uint32_t take(Item& item, uint64_t& data);
 
   WatchedSet& set_;

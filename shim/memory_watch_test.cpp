@@ -125,6 +125,20 @@ TEST_F(MemoryWatch, AnEdgeForEachChange) {
   }
 }
 
+TEST_F(MemoryWatch, AnEdgeTellsOfRoomToo) {
+  test::engine.have_memory_room[0] = true;
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN | EPOLLOUT | EPOLLET), 0);
+  look();
+  for (int i = 0; i < 2; ++i) {
+    publish(0);
+    EXPECT_EQ(look(), uint32_t{EPOLLIN | EPOLLOUT});
+    EXPECT_EQ(look(), 0u);
+  }
+  test::engine.have_memory_room[0] = false;
+  publish(0);
+  EXPECT_EQ(look(), uint32_t{EPOLLIN | EPOLLOUT}) << "of the kernel, to which bytes go then";
+}
+
 // Another thread waits in the set while a pipe is added that has the same data.
 TEST_F(MemoryWatch, TheEdgeOfAMemberThatComesMeanwhile) {
   ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
