@@ -58,6 +58,10 @@ uint64_t octets_before_wire(Connection& c) {
   return c.inbox.has_beyond() ? c.inbox.beyond_octets : InLane(c)->octets_unread();
 }
 
+bool is_wire_behind_border(Connection& c) {
+  return c.inbox.has_beyond() || InLane(c)->is_leaving();
+}
+
 size_t look_behind_border(Connection& c, IoCursor* to, bool is_truncating) {
   const BlockChain& beyond = c.inbox.beyond;
   if (c.inbox.has_beyond())
@@ -130,7 +134,7 @@ Io peek(Connection& c, int fd, std::span<const iovec> to, int flags, Looking& lo
       // The kernel would not wait for more while those lie there.
       if (has_dropped && (is_nonblocking_call || patience.is_over())) return Io::fail(EAGAIN);
       const int e = scan.drop_empty();
-      if (e != 0) return e == EPROTOTYPE ? peek_turned(c, fd, to, flags) : Io::fail(e);
+      if (e != 0) return e == EPROTOTYPE ? peek_turned(c, fd, to, flags, looking) : Io::fail(e);
       has_dropped = true;
       continue;
     }

@@ -46,6 +46,8 @@ bool is_left_behind(Connection& c);
 uint64_t octets_before_wire(Connection& c);
 // Of what lies behind the last FPDU of a kind: how many bytes were shown or, without `to`, lie
 // there.
+// Do FPDUs come again behind what lies there? That is all, then.
+bool is_wire_behind_border(Connection& c);
 size_t look_behind_border(Connection& c, IoCursor* to, bool is_truncating);
 
 }  // namespace ddpsock::engine

@@ -100,8 +100,17 @@ Scan::Sight Scan::look_for(size_t wanted, IoCursor* to, bool is_truncating) {
   uint32_t beg =
       is_before_wire ? static_cast<uint32_t>(std::min<uint64_t>(octets_before_wire(c_), end)) : 0;
   ChunkReader reader = c_.reader();
-  const auto is_at_border = [&] { return !is_before_wire && is_border(c_, reader.msn()); };
-  while ((to == nullptr || to->left() > 0) && sight.payload < wanted && !is_at_border()) {
+  bool is_border_ahead = !is_before_wire;
+  const auto is_at_border = [&] { return is_border_ahead && is_border(c_, reader.msn()); };
+  while ((to == nullptr || to->left() > 0) && sight.payload < wanted) {
+    if (is_at_border()) {
+      sight.has_reached_border = true;
+      is_border_ahead = !is_wire_behind_border(c_);  // before what lies there is looked at
+      sight.payload += look_behind_border(c_, to, is_truncating);
+      if (is_border_ahead) break;
+      beg += static_cast<uint32_t>(std::min<uint64_t>(octets_before_wire(c_), end - beg));
+      continue;
+    }
     const Fpdu fpdu = reader.look({data + beg, end - beg});
     if (fpdu.is(Verdict::kNoHeader) || fpdu.is(Verdict::kPartial)) break;
     if (!fpdu.is(Verdict::kChunk)) {
@@ -129,11 +138,7 @@ Scan::Sight Scan::look_for(size_t wanted, IoCursor* to, bool is_truncating) {
     beg += fpdu.size;
     reader.take(fpdu);
   }
-  if (is_at_border()) {
-    sight.has_reached_border = true;
-    sight.payload += look_behind_border(c_, to, is_truncating);
-  }
-  sight.has_partial = end > buffered && beg < end && !is_before_wire && !is_at_border();
+  sight.has_partial = end > buffered && beg < end && !is_before_wire && !sight.has_reached_border;
   if (sight.payload > 0) return sight;
   if (n == 0 && end > 0) sight.error = EPROTO;
   if (n == 0 && end == 0) sight.has_ended = true;

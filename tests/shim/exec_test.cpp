@@ -416,6 +416,24 @@ TEST_F(ExecTest, AProgramWithoutTheLibraryNeverReadsFpdus) {
   }
 }
 
+// What a program sends whose parent's bytes lie in memory still comes behind those, for who looks
+// too.
+TEST_F(ExecTest, ALookSeesWhatAProgramSendsBehindItsParent) {
+  const int client = pair_.client.get(), server = pair_.server.get();
+  send_all(client, "one two");
+  EXPECT_EQ(recv_exactly(server, 4), "one ");
+  send_all(client, " three ");
+  const Fd inherited(dup(client));
+  const std::string command = "printf four >&" + std::to_string(inherited.get());
+  ASSERT_EQ(system(command.c_str()), 0);
+  const int wanted = queued_bytes(server);
+  char bytes[20];
+  const ssize_t n = recv(server, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
+  EXPECT_EQ(std::string_view(bytes, n < 0 ? 0 : static_cast<size_t>(n)), "two three four");
+  EXPECT_EQ(wanted, 14);
+  EXPECT_EQ(recv_exactly(server, 14), "two three four");
+}
+
 // Nor is it lost to one that there is not: who has tried answers for it.
 TEST_F(ExecTest, AnExecThatFailsLeavesAConnectionThatCannotReturn) {
   static std::array<char*, 1> environment{nullptr};
