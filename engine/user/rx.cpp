@@ -155,8 +155,8 @@ static Io recv_held(Connection& c, int fd, std::span<const iovec> to, int flags,
     if (c.r.raw.is_rx_plain) {
       IoCursor cursor(to);
       Patience patience(fd);
-      return (flags & MSG_PEEK) != 0 ? peek_turned(c, fd, to, flags)
-                                     : recv_turned(c, fd, cursor, flags, 0, patience);
+      return looking != nullptr ? peek_turned(c, fd, to, flags, *looking)
+                                : recv_turned(c, fd, cursor, flags, 0, patience);
     }
   }
   bool has_chunk = false;

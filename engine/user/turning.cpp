@@ -16,6 +16,7 @@
 #include "engine/user/identity.h"
 #include "engine/user/io_cursor.h"
 #include "engine/user/kernel_socket.h"
+#include "engine/user/looks.h"
 #include "engine/user/patience.h"
 #include "engine/user/raw.h"
 #include "engine/user/rx.h"
@@ -183,14 +184,30 @@ Io recv_turned(Connection& c, int fd, IoCursor& to, int flags, size_t got, Patie
   return Io::ok(static_cast<ssize_t>(got) + n);
 }
 
-Io peek_turned(Connection& c, int fd, std::span<const iovec> to, int flags) {
+// With `seen` bytes the call is over, or goes on where nothing hinders what it wants from coming.
+static Io look_on_turned(Connection& c, int fd, size_t seen, size_t room, int flags,
+                         Looking& looking) {
+  using Next = Looking::Next;
+  const bool may_go_on = seen < wanted_by_look(c, room, flags) && (flags & MSG_DONTWAIT) == 0 &&
+                         !is_nonblocking(fd) && !is_ready_now(fd, POLLRDHUP) &&
+                         !is_receiving_at_limit(fd);
+  return looking.found(seen, may_go_on ? Next::kRest : Next::kDone);
+}
+
+Io peek_turned(Connection& c, int fd, std::span<const iovec> to, const int asked,
+               Looking& looking) {
   IoCursor cursor(to);
+  const size_t room = cursor.left();
+  int flags = asked & ~MSG_WAITALL;
   const bool is_truncating = (flags & MSG_TRUNC) != 0;
   size_t seen = show(c, c.inbox.ready, cursor, is_truncating);
   Io io{};
   if (seen > 0) flags |= MSG_DONTWAIT;
-  Patience patience(fd);
-  if (!pass_over_repeated(c, fd, flags, patience, false, io)) return end_turned(c, seen, io);
+  Patience& patience = looking.patience;
+  if (!pass_over_repeated(c, fd, flags, patience, false, io)) {
+    if (seen > 0 && io.error == EAGAIN) return look_on_turned(c, fd, seen, room, asked, looking);
+    return end_turned(c, seen, io);
+  }
   if (const size_t n = std::min<size_t>(cursor.left(), c.inbox.left); n > 0) {
     is_truncating ? cursor.skip(n) : cursor.put(c.inbox.front(c.arena).data(), n);
     seen += n;
@@ -205,8 +222,10 @@ Io peek_turned(Connection& c, int fd, std::span<const iovec> to, int flags) {
   m.msg_iov = parts.data();
   m.msg_iovlen = cursor.slice(parts, size);
   const ssize_t n = ask_in(c.rx.is_asleep, flags, [&] { return base::sys.recvmsg(fd, &m, flags); });
-  if (n <= 0) return end_turned(c, seen, n < 0 ? Io::fail(errno) : Io::ok(0));
-  return Io::ok(static_cast<ssize_t>(seen) + n);
+  if (n <= 0 && !(n < 0 && errno == EAGAIN && seen > 0))
+    return end_turned(c, seen, n < 0 ? Io::fail(errno) : Io::ok(0));
+  seen += static_cast<size_t>(std::max<ssize_t>(n, 0));
+  return look_on_turned(c, fd, seen, room, asked, looking);
 }
 
 Io readable_turned(Connection& c, int fd) {

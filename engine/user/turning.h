@@ -10,13 +10,15 @@
 
 namespace ddpsock::engine {
 
+struct Looking;
+
 // REQUIRES: the lease of the direction. EPROTOTYPE: the call is libc's from here on.
 
 // Also of a stream that has failed, or is plain already.
 Io send_turned(Connection& c, int number, std::span<const iovec> from, int flags);
 // `got` bytes of the call have been delivered before.
 Io recv_turned(Connection& c, int fd, IoCursor& to, int flags, size_t got, Patience& patience);
-Io peek_turned(Connection& c, int fd, std::span<const iovec> to, int flags);
+Io peek_turned(Connection& c, int fd, std::span<const iovec> to, int flags, Looking& looking);
 Io readable_turned(Connection& c, int fd);
 bool is_recv_ready_turned(Connection& c, int fd);
 bool is_recv_ready_plain(const Connection& c, int fd);

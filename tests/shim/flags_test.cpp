@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The flags of send and recv, and TCP_CORK.
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sched.h>
@@ -153,6 +154,27 @@ TEST_F(Peek, WaitallLetsOthersTake) {
     EXPECT_EQ(seen.size(), 10u);
     EXPECT_EQ(receive(10, MSG_WAITALL), "0123456789");
   }
+}
+
+// Nor does one that goes on where the connection has returned to plain TCP.
+TEST_F(Peek, WaitallOfPlainBytesLetsOthersTake) {
+  std::string seen;
+  Sleeper looker([&] { seen = receive(10, MSG_PEEK | MSG_WAITALL); });
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const Fd from(ends[0]), to(ends[1]);
+  ASSERT_EQ(write(to.get(), "hello", 5), 5);
+  if (splice(from.get(), nullptr, client_, nullptr, 5, 0) < 0 && errno == EINVAL) {
+    send_all(client_, "hello");  // cannot return
+  }
+  pollfd asked{server_, POLLIN, 0};
+  EXPECT_EQ(poll(&asked, 1, 10'000), 1);
+  looker.await_calm();
+  EXPECT_EQ(receive(5, MSG_DONTWAIT), "hello");
+  send_all(client_, "0123456789");
+  looker.join();
+  EXPECT_EQ(seen.size(), 10u);
+  EXPECT_EQ(receive(10, MSG_WAITALL), "0123456789");
 }
 
 TEST_F(Peek, WaitallEndsWithAPart) {
