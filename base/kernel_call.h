@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A system call by the instruction itself. The library defines libc's syscall() for its programs
-// (shim/raw_calls.cpp); what must reach the kernel whatever the number is comes here instead.
+// (shim/calls/raw_calls.cpp); what must reach the kernel whatever the number is comes here instead.
 #ifndef DDPSOCK_BASE_KERNEL_CALL_H_
 #define DDPSOCK_BASE_KERNEL_CALL_H_
 

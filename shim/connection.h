@@ -4,7 +4,7 @@
 #define DDPSOCK_SHIM_CONNECTION_H_
 
 #include "shim/fd_table.h"
-#include "shim/policy.h"
+#include "shim/policy/policy.h"
 
 namespace ddpsock::shim {
 

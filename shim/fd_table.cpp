@@ -8,8 +8,8 @@
 #include "base/process.h"
 #include "engine/stream.h"
 #include "message/handle.h"
-#include "shim/epoll_watch.h"
-#include "shim/memory_watch.h"
+#include "shim/pollers/epoll_watch.h"
+#include "shim/pollers/memory_watch.h"
 #include "shim/threads.h"
 
 namespace ddpsock::shim {

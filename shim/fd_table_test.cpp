@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/process.h"
-#include "shim/epoll_watch.h"
+#include "shim/pollers/epoll_watch.h"
 #include "shim/test_parts.h"
 
 namespace ddpsock::shim {

@@ -208,7 +208,7 @@ def write_wrappers(calls):
 #include "shim/cancel_type.h"
 #include "shim/fd_table.h"
 #include "shim/real.h"
-#include "shim/stdio_files.h"
+#include "shim/calls/stdio_files.h"
 
 // Defined under names of our own and exported under libc's by asm labels: libc's headers may then
 // declare, inline or rename these functions as they like.

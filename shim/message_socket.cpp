@@ -11,7 +11,7 @@
 #include "shim/connection.h"
 #include "shim/libc_edge.h"
 #include "shim/log.h"
-#include "shim/message_proof.h"
+#include "shim/policy/message_proof.h"
 #include "shim/real.h"
 #include "shim/stream_call.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/keep_errno.h"
 #include "base/kernel_call.h"
-#include "shim/policy.h"
+#include "shim/policy/policy.h"
 
 namespace ddpsock::shim {
 namespace {

@@ -11,7 +11,7 @@
 #include "base/keep_errno.h"
 #include "base/kernel_call.h"
 #include "base/sys.h"
-#include "shim/policy.h"
+#include "shim/policy/policy.h"
 
 // Where this library, or the test that contains it, begins and ends in memory: put there by the
 // linker.

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "engine/stream.h"
-#include "shim/policy.h"
+#include "shim/policy/policy.h"
 #include "shim/references.h"
 
 namespace ddpsock::message {

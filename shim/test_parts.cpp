@@ -8,9 +8,9 @@
 
 #include "base/sys.h"
 #include "engine/stream.h"
-#include "shim/message_proof.h"
+#include "shim/policy/message_proof.h"
+#include "shim/policy/rings.h"
 #include "shim/real.h"
-#include "shim/rings.h"
 
 namespace ddpsock::shim::test {
 

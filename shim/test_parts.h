@@ -9,7 +9,7 @@
 #include <atomic>
 
 #include "engine/stream.h"
-#include "shim/policy.h"
+#include "shim/policy/policy.h"
 
 namespace ddpsock::shim::test {
 

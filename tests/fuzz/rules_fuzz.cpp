@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "shim/rules.h"
-#include "shim/rules_toml.h"
+#include "shim/policy/rules.h"
+#include "shim/policy/rules_toml.h"
 
 using namespace ddpsock::shim;
 
