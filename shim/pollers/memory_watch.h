@@ -212,7 +212,7 @@ class WatchedSet {
   }
   static void begin_in_child();
   static void renew_leases();
-  // Is a change under way? What becomes a member may have any data.
+  // Is somebody at work on the set? In a change, what becomes a member may have any data.
   bool is_changing() const { return lease_.is_held() || must_share_.load(); }
   void tell_all_now();
   void tell(Watch& w, int fd);
