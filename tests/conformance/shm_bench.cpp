@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/shm/message_memory.h"
+#include "engine/shm/own_memory.h"
 #include "engine/user/qp.h"
 #include "tests/conformance/agreements.h"
 #include "tests/conformance/tcp_pair.h"
@@ -21,6 +22,9 @@ using engine::shm::MessageMemory;
 
 class ShmBench final : public Bench {
  public:
+  ShmBench() { engine::shm::take_own_memory_for_a_peers(true); }
+  ~ShmBench() override { engine::shm::take_own_memory_for_a_peers(false); }
+
   std::unique_ptr<engine::Engine> make_engine() override {
     return engine::open_user_message_engine();
   }
