@@ -494,6 +494,7 @@ TEST_F(MemoryWatch, WhatIsChangedBeforeItsSetIsWatchedStaysChanged) {
   EXPECT_EQ(control(EPOLL_CTL_MOD, 0, EPOLLIN, 800), 0);
   other.end();
   publish(0);
+  EXPECT_EQ(look(), 0u) << "nobody knows here which the kernel has heard last";
   ring(0);
   epoll_event event{};
   ASSERT_EQ(epoll_wait(set, &event, 1, 0), 1);
