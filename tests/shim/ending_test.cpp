@@ -159,34 +159,48 @@ TEST_F(Ending, TheErrorBehindAPartOfASendIsToldOnce) {
   }
 }
 
+// SIGPIPE is counted and kills nobody.
+class PipeSignals {
+ public:
+  PipeSignals() {
+    count = 0;
+    struct sigaction counting = {};
+    counting.sa_handler = [](int) { ++count; };
+    EXPECT_EQ(sigaction(SIGPIPE, &counting, &before_), 0);
+  }
+  ~PipeSignals() { sigaction(SIGPIPE, &before_, nullptr); }
+  PipeSignals(const PipeSignals&) = delete;
+  PipeSignals& operator=(const PipeSignals&) = delete;
+
+  // None came yet; the next send is the first that raises one.
+  void expect_of_next_send(int fd) const {
+    EXPECT_EQ(count, 0);
+    errno = 0;
+    EXPECT_EQ(send(fd, "a", 1, 0), -1);
+    EXPECT_EQ(errno, EPIPE);
+    EXPECT_EQ(count, 1);
+  }
+
+ private:
+  static inline int count;
+  struct sigaction before_;
+};
+
 // By SIGPIPE too: a program that sends once, and looks at the count, is not killed.
 TEST_F(Ending, ASendThatReturnsAPartRaisesNoSignal) {
-  static int signals;
-  signals = 0;
-  struct sigaction counting = {}, before;
-  counting.sa_handler = [](int) { ++signals; };
-  ASSERT_EQ(sigaction(SIGPIPE, &counting, &before), 0);
+  const PipeSignals signals;
   expect_alive(client_, server_);
   pair_.server.close();
   const std::string much = pattern(10'000'000);
   const ssize_t part = send(client_, much.data(), much.size(), 0);
   EXPECT_GT(part, 0);
   EXPECT_LT(part, static_cast<ssize_t>(much.size()));
-  EXPECT_EQ(signals, 0);
-  errno = 0;
-  EXPECT_EQ(send(client_, "a", 1, 0), -1);
-  EXPECT_EQ(errno, EPIPE);
-  EXPECT_EQ(signals, 1);
-  sigaction(SIGPIPE, &before, nullptr);
+  signals.expect_of_next_send(client_);
 }
 
 // The same of one that sleeps for room when its peer closes with bytes unread, behind its own end.
 TEST_F(Ending, ASendThatIsBrokenOffRaisesNoSignal) {
-  static int signals;
-  signals = 0;
-  struct sigaction counting = {}, before;
-  counting.sa_handler = [](int) { ++signals; };
-  ASSERT_EQ(sigaction(SIGPIPE, &counting, &before), 0);
+  const PipeSignals signals;
   for (int i = 0; i < 3; ++i) expect_alive(client_, server_);
   shutdown(server_, SHUT_WR);
   const std::string much = pattern(30'000'000);
@@ -196,12 +210,7 @@ TEST_F(Ending, ASendThatIsBrokenOffRaisesNoSignal) {
   sender.join();
   EXPECT_GT(part, 0);
   EXPECT_LT(part, static_cast<ssize_t>(much.size()));
-  EXPECT_EQ(signals, 0);
-  errno = 0;
-  EXPECT_EQ(send(client_, "a", 1, 0), -1);
-  EXPECT_EQ(errno, EPIPE);
-  EXPECT_EQ(signals, 1);
-  sigaction(SIGPIPE, &before, nullptr);
+  signals.expect_of_next_send(client_);
 }
 
 TEST_F(Ending, PollersTellOfAResetThatIsToldBehindBytes) {
