@@ -184,13 +184,14 @@ Io recv_turned(Connection& c, int fd, IoCursor& to, int flags, size_t got, Patie
   return Io::ok(static_cast<ssize_t>(got) + n);
 }
 
-// With `seen` bytes the call is over, or goes on where nothing hinders what it wants from coming.
+// With `seen` bytes the call is over, or goes on where nothing hinders what it wants from coming:
+// no look goes past an urgent byte.
 static Io look_on_turned(Connection& c, int fd, size_t seen, size_t room, int flags,
                          Looking& looking) {
   using Next = Looking::Next;
   const bool may_go_on = seen < wanted_by_look(c, room, flags) && (flags & MSG_DONTWAIT) == 0 &&
-                         !is_nonblocking(fd) && !is_ready_now(fd, POLLRDHUP) &&
-                         !is_receiving_at_limit(fd);
+                         !is_nonblocking(fd) && !is_ready_now(fd, POLLRDHUP | POLLPRI) &&
+                         !is_at_urgent_mark(fd) && !is_receiving_at_limit(fd);
   return looking.found(seen, may_go_on ? Next::kRest : Next::kDone);
 }
 
