@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #include <string_view>
 
 #include "base/fd.h"
+#include "base/kernel_call.h"
 #include "base/kernel_view.h"
 
 namespace ddpsock::shim {
@@ -116,12 +118,12 @@ bool resolve(const ExecTarget& target, Path& path) {
 bool may_be_executed(const ExecTarget& target) {
   Path path;
   if (!resolve(target, path)) return false;
-  struct stat file;
-  const int fd = path[0] == '\0' ? target.directory
-                                 : openat(target.directory, path.data(), O_PATH | O_CLOEXEC);
-  const bool is_file = fd >= 0 && base::kernel::fstat(fd, file) == 0 && S_ISREG(file.st_mode);
-  if (fd != target.directory) base::close_own(fd);
-  return is_file && (path[0] == '\0' || base::kernel::is_executable(path.data(), target.directory));
+  const bool is_file_itself = path[0] == '\0';
+  struct stat file;  // asked for without a descriptor, of which there may be none left
+  const int how = is_file_itself ? AT_EMPTY_PATH : 0;
+  return base::kernel_call(SYS_newfstatat, target.directory, path.data(), &file, how) == 0 &&
+         S_ISREG(file.st_mode) &&
+         (is_file_itself || base::kernel::is_executable(path.data(), target.directory));
 }
 
 const char* why_not_preloaded(const ExecTarget& target) {

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/inotify.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -414,6 +415,29 @@ TEST_F(ExecTest, AProgramWithoutTheLibraryNeverReadsFpdus) {
   if (!is_in_ddp_mode()) {
     EXPECT_EQ(how, 0);
   }
+}
+
+// Even where no number is left to look at the file by, of which exec needs none.
+TEST_F(ExecTest, AProgramWithoutTheLibraryIsKnownWithoutADescriptor) {
+  if (!is_in_ddp_mode()) GTEST_SKIP() << "the client would wait for an answer";
+  static std::array<char*, 1> environment{nullptr};
+  const Command command({"/bin/true"});
+  send_all(pair_.client.get(), "request");
+  shutdown(pair_.client.get(), SHUT_WR);
+  await_queued(pair_.server.get(), 7);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    dup2(pair_.server.get(), 0);
+    const rlimit few{3, 3};
+    setrlimit(RLIMIT_NOFILE, &few);
+    execve(command.path(), command.list(), environment.data());
+    _exit(127);
+  }
+  waitpid(pid, nullptr, 0);
+  set_timeout(pair_.client.get(), SO_RCVTIMEO, 2000);
+  char byte;
+  EXPECT_EQ(recv(pair_.client.get(), &byte, 1, 0), -1);
+  EXPECT_EQ(errno, ECONNRESET);
 }
 
 // What a program sends whose parent's bytes lie in memory still comes behind those, for who looks
