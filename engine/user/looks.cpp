@@ -88,7 +88,7 @@ bool Looking::wait(Connection& c, int fd) {
   const uint32_t copies = base::thread_copies();
   bool has_more = false;
   if (next == Next::kRest || patience.deadline() != kNever || may_be_disturbed(c)) {
-    has_more = base::sys.poll(nullptr, 0, 1) == 0;
+    has_more = base::sys.poll(nullptr, 0, rest_ms) == 0;
     c.stream.forget_comparison();
   } else {
     constexpr int kHow = MSG_PEEK | MSG_WAITALL | MSG_TRUNC;

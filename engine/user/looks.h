@@ -3,6 +3,8 @@
 #ifndef DDPSOCK_ENGINE_USER_LOOKS_H_
 #define DDPSOCK_ENGINE_USER_LOOKS_H_
 
+#include <algorithm>
+
 #include "engine/user/connection.h"
 #include "engine/user/io_cursor.h"
 #include "engine/user/patience.h"
@@ -18,14 +20,22 @@ struct Looking {
       : patience(fd, (flags & MSG_WAITALL) != 0 || c.rx.low_water > 1) {}
   Io found(size_t payload, Next then = Next::kDone) {
     next = then;
+    rest_ms = payload == seen ? std::min(2 * rest_ms, kLongestRestMs) : 1;
+    seen = payload;
     return Io::ok(static_cast<ssize_t>(payload));
   }
   // False: with what was seen the call is over. REQUIRES: the caller holds nothing; who holds the
   // direction again asks what the number means by now.
   bool wait(Connection& c, int fd);
 
+  // Each look copies all it sees, so that of a peer which sends no more must not be one each
+  // millisecond.
+  static constexpr int kLongestRestMs = 16;
+
   Patience patience;
   Next next = Next::kDone;
+  size_t seen = 0;
+  int rest_ms = 1;
   bool has_waited = false;
   size_t queued = 0;  // kAwaitMore: than so many bytes in the kernel
 };
