@@ -334,6 +334,12 @@ void WatchedSet::unwatch(int fd) {
   if (!w->has_lazy_bell.load()) w->free();
 }
 
+// It may have been added again since: nobody knows which the kernel heard last. What is known of one
+// that is no member costs a question.
+void WatchedSet::unwatch_late(int fd) {
+  if (Watch* w = find_fd(fd); w != nullptr) hand_over(*w, fd);
+}
+
 bool WatchedSet::defer(int operation, int fd, const epoll_event* event) {
   Watch* w = find_fd(fd);
   if (w == nullptr) return false;
@@ -442,7 +448,7 @@ void WatchedSet::Change::note() {
   if (!is_in_order) hold_.emplace(*set_);
   if (!hold_->is_held() || set_->set_.load(std::memory_order_relaxed) != number_ + 1) return;
   if (operation_ == EPOLL_CTL_DEL) {
-    set_->unwatch(fd_);
+    is_in_order ? set_->unwatch(fd_) : set_->unwatch_late(fd_);
   } else if (event_ != nullptr && is_in_order && is_served(event_->events) &&
              may_serve(number_, fd_)) {
     set_->watch(fd_, *event_);

@@ -241,6 +241,7 @@ class WatchedSet {
   // All these with a Hold.
   void watch(int fd, const epoll_event& event);
   void unwatch(int fd);
+  void unwatch_late(int fd);
   void leave_to_kernel(int fd, const epoll_event& event);
   bool defer(int operation, int fd, const epoll_event* event);
   void give_up(Watch& w, int fd);

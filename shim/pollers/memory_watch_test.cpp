@@ -501,6 +501,28 @@ TEST_F(MemoryWatch, WhatIsChangedBeforeItsSetIsWatchedStaysChanged) {
   EXPECT_EQ(uint64_t{event.data.u64}, 900u);
 }
 
+// Deleted before anybody could watch the set; added again, and looked at, before that is known.
+TEST_F(MemoryWatch, WhatIsAddedBeforeItsDeletionIsKnownStaysAMember) {
+  glance(0).may_be_in_memory = false;
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN, 700), 0);
+  const auto is_deletion = [](int operation, uint32_t) { return operation == EPOLL_CTL_DEL; };
+  Meanwhile other(When::kBehind, is_deletion, [this] {
+    glance(0).may_be_in_memory = true;
+    EXPECT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN, 900), 0);
+    publish(0);
+    EXPECT_EQ(look(), uint32_t{EPOLLIN});
+  });
+  EXPECT_EQ(control(EPOLL_CTL_DEL, 0, 0), 0);
+  other.end();
+  WatchedSet* const watched = WatchedSet::find(set);
+  ASSERT_NE(watched, nullptr);
+  EXPECT_TRUE(watched->has_others()) << "it is the kernel's: nobody knows which it heard last";
+  ring(0);
+  epoll_event event{};
+  ASSERT_EQ(epoll_wait(set, &event, 1, 0), 1);
+  EXPECT_EQ(uint64_t{event.data.u64}, 900u);
+}
+
 // Or closes it.
 TEST_F(MemoryWatch, WhatIsClosedBeforeItIsKnownIsNoMember) {
   const int number = fds[0];
