@@ -46,9 +46,6 @@ int shut_connecting(SocketUse& use, int fd, int how);
 // What SO_RCVLOWAT was taken over with from the kernel, or set to since, is the kernel's again.
 void give_back_low_water(Socket& socket, int fd);
 
-// Why the streams that a program finds at its start are in DDPMODE.
-inline constexpr char kInheritedReason[] = "inherited from the program before";
-
 // The connection is plain TCP from now on; its stream goes when no call uses it any more.
 void make_plain(Socket& socket, int fd, const char* reason);
 

@@ -19,18 +19,34 @@ const char* value_of(const char* entry, std::string_view name) {
 
 }  // namespace
 
-HandoverEntry::HandoverEntry(int fd) {
+HandoverEntry::HandoverEntry(HandoverNote note) {
   constexpr size_t kName = sizeof(kHandoverVariable) - 1;
   memcpy(text_.data(), kHandoverVariable, kName);
   text_[kName] = '=';
-  *std::to_chars(text_.data() + kName + 1, text_.data() + text_.size() - 1, fd).ptr = '\0';
+  char* end = std::to_chars(text_.data() + kName + 1, text_.data() + text_.size(), note.fd).ptr;
+  if (note.strayed != 0) {
+    *end++ = '+';
+    *end++ = static_cast<char>('0' + note.strayed);
+  }
+  *end = '\0';
 }
 
 int parse_fd(const char* text) {
-  int fd = -1;
-  const char* end = text + strlen(text);
-  const auto [rest, error] = std::from_chars(text, end, fd);
-  return error == std::errc{} && rest == end && fd >= 0 ? fd : -1;
+  const HandoverNote note = parse_handover(text);
+  return note.strayed == 0 ? note.fd : -1;
+}
+
+HandoverNote parse_handover(const char* text) {
+  HandoverNote note;
+  const char* const end = text + strlen(text);
+  const auto [rest, error] = std::from_chars(text, end, note.fd);
+  const std::string_view strayed(rest, static_cast<size_t>(end - rest));
+  const bool is_short = strayed.empty();
+  const bool is_long =
+      strayed.size() == 2 && strayed[0] == '+' && strayed[1] >= '1' && strayed[1] <= '7';
+  if (error != std::errc{} || note.fd < 0 || (!is_short && !is_long)) return {};
+  if (is_long) note.strayed = static_cast<unsigned>(strayed[1] - '0');
+  return note;
 }
 
 size_t count_entries(char* const* environment) {

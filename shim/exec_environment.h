@@ -12,18 +12,26 @@ namespace ddpsock::shim {
 
 inline constexpr char kHandoverVariable[] = "DDPSOCK_HANDOVER";
 
-// The text of the variable for one descriptor.
+// What the variable says.
+struct HandoverNote {
+  int fd = -1;           // none: of no program of ours
+  unsigned strayed = 0;  // a bit for each of 0 to 2 that the program has by accident (inherit.h)
+};
+
+// The text of the variable.
 class HandoverEntry {
  public:
-  explicit HandoverEntry(int fd);  // REQUIRES: fd >= 0
+  explicit HandoverEntry(HandoverNote note);  // REQUIRES: a descriptor
   char* text() { return text_.data(); }
 
  private:
-  std::array<char, sizeof(kHandoverVariable) + 12> text_;  // '=', ten digits and the end
+  std::array<char, sizeof(kHandoverVariable) + 14> text_;  // '=', ten digits, '+', one, the end
 };
 
 // A descriptor written in decimal; -1 if `text` is none.
 int parse_fd(const char* text);
+// The same with what else there may be.
+HandoverNote parse_handover(const char* text);
 
 // Of an environment, which may be null as the kernel allows.
 size_t count_entries(char* const* environment);

@@ -334,8 +334,8 @@ void WatchedSet::unwatch(int fd) {
   if (!w->has_lazy_bell.load()) w->free();
 }
 
-// It may have been added again since: nobody knows which the kernel heard last. What is known of one
-// that is no member costs a question.
+// It may have been added again since: nobody knows which the kernel heard last. What is known of
+// one that is no member costs a question.
 void WatchedSet::unwatch_late(int fd) {
   if (Watch* w = find_fd(fd); w != nullptr) hand_over(*w, fd);
 }

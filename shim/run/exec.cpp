@@ -30,6 +30,7 @@
 #include "shim/pollers/memory_watch.h"
 #include "shim/real.h"
 #include "shim/run/exec_target.h"
+#include "shim/run/inherit.h"
 #include "shim/run/shell_command.h"
 #include "shim/run/spawn_actions.h"
 
@@ -160,10 +161,8 @@ const char* why_not_shared(const Execution& e) {
   return nullptr;
 }
 
-// What this program was given itself it may leave to a helper by accident, and answer on it then.
-bool is_inherited(int fd) {
-  const SocketUse use(fd);
-  return use && use->reason.load(std::memory_order_relaxed) == kInheritedReason;
+bool is_beside(const Execution& e) {
+  return e.successor == Successor::kChild || !is_executed_itself();
 }
 
 // Numbers that a program is started for, as inetd's are: it would take FPDUs for what its client
@@ -172,8 +171,16 @@ void reset_given(const Execution& e) {
   if (is_doubtful(e.why) || !may_be_executed(e.target)) return;
   visit_inherited_streams(e, [&](int fd) {
     const bool is_duplicated = !is_inheritable(fd) || is_duplicated_by(e.actions, fd);
-    if ((fd <= STDERR_FILENO && !is_inherited(fd)) || is_duplicated) reset_handed_out(fd);
+    const bool is_meant = fd <= STDERR_FILENO && !is_stray(fd, is_beside(e));
+    if (is_meant || is_duplicated) reset_handed_out(fd);
   });
+}
+
+HandoverNote handover_note(const Execution& e, int handover_fd) {
+  HandoverNote note{handover_fd};
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)
+    if (is_stray(fd, is_beside(e))) note.strayed |= 1U << fd;
+  return note;
 }
 
 // May the program find the streams? One that may not, or has not the library, gets plain
@@ -251,7 +258,7 @@ int run_carrying(const Execution& e, Run run) {
   engine::StreamEngine& engine = engine::user_stream_engine();
   const engine::StreamEngine::Handover handover = engine.begin_handover(e.successor);
   // Even a closed one tells the number under which the parent may have it.
-  HandoverEntry entry(handover.fd >= 0 ? handover.fd : engine.handover_fd());
+  HandoverEntry entry(handover_note(e, handover.fd >= 0 ? handover.fd : engine.handover_fd()));
   const auto extended =
       static_cast<char**>(alloca((count_entries(e.environment) + 2) * sizeof(char*)));
   extend_environment(extended, e.environment, entry.text());

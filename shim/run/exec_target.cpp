@@ -25,11 +25,17 @@ namespace {
 
 constexpr char kShell[] = "/bin/sh";  // interprets what is neither ELF nor names an interpreter
 constexpr const char kStatic[] = "the program is static";
+constexpr const char kAnotherUsers[] = "the program runs as another user";
 constexpr const char kUnreadable[] = "the program cannot be read";
 constexpr const char kUntold[] = "the program cannot be told";
 constexpr int kMostInterpreters = 5;  // of interpreters, as the kernel has it
 using Path = std::array<char, PATH_MAX>;
 using Head = std::array<char, 256>;  // as much as the kernel reads of a script
+
+// A FIFO or a device would keep us waiting.
+int open_to_look(int directory, const Path& path) {
+  return openat(directory, path.data(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+}
 
 // True if `fd` is an ELF program that names no dynamic linker. `header` must be of this class.
 bool is_static(int fd, const Elf64_Ehdr& header) {
@@ -42,12 +48,16 @@ bool is_static(int fd, const Elf64_Ehdr& header) {
   return true;
 }
 
-bool changes_user(int fd) {
-  struct stat file;
-  if (base::kernel::fstat(fd, file) != 0) return false;
+bool changes_user(const struct stat& file) {
   return ((file.st_mode & S_ISUID) != 0 && file.st_uid != base::kernel::geteuid()) ||
-         ((file.st_mode & S_ISGID) != 0 && file.st_gid != base::kernel::getegid()) ||
-         base::kernel::fgetxattr(fd, "security.capability", nullptr, 0) > 0;
+         ((file.st_mode & S_ISGID) != 0 && file.st_gid != base::kernel::getegid());
+}
+
+// Of a file that may be executed and not read, as sudo on some systems.
+const char* judge_unreadable(int directory, const Path& path) {
+  struct stat file;
+  const bool is_seen = base::kernel_call(SYS_newfstatat, directory, path.data(), &file, 0) == 0;
+  return is_seen && S_ISREG(file.st_mode) && changes_user(file) ? kAnotherUsers : kUnreadable;
 }
 
 // The interpreter that a script's first line names. False: it is no script.
@@ -65,7 +75,7 @@ bool read_interpreter(const Head& head, size_t size, Path& interpreter) {
 
 // Null and `next` set: it depends on that program. Null and not: what exec refuses.
 const char* judge(int fd, Path& next) {
-  struct stat file;
+  struct stat file{};
   if (base::kernel::fstat(fd, file) == 0 && !S_ISREG(file.st_mode)) return nullptr;
   Head head{};
   const ssize_t size = pread(fd, head.data(), head.size(), 0);
@@ -74,7 +84,8 @@ const char* judge(int fd, Path& next) {
     if (!read_interpreter(head, static_cast<size_t>(size), next)) strcpy(next.data(), kShell);
     return nullptr;
   }
-  if (changes_user(fd)) return "the program runs as another user";
+  if (changes_user(file) || base::kernel::fgetxattr(fd, "security.capability", nullptr, 0) > 0)
+    return kAnotherUsers;
   if (head[EI_CLASS] != ELFCLASS64) return "the program is of another kind of machine";
   Elf64_Ehdr header;
   std::memcpy(&header, head.data(), sizeof header);
@@ -118,12 +129,28 @@ bool resolve(const ExecTarget& target, Path& path) {
 bool may_be_executed(const ExecTarget& target) {
   Path path;
   if (!resolve(target, path)) return false;
-  const bool is_file_itself = path[0] == '\0';
-  struct stat file;  // asked for without a descriptor, of which there may be none left
-  const int how = is_file_itself ? AT_EMPTY_PATH : 0;
-  return base::kernel_call(SYS_newfstatat, target.directory, path.data(), &file, how) == 0 &&
-         S_ISREG(file.st_mode) &&
-         (is_file_itself || base::kernel::is_executable(path.data(), target.directory));
+  int directory = target.directory;
+  for (int i = 0; i < kMostInterpreters; ++i) {
+    const bool is_file_itself = path[0] == '\0';
+    struct stat file;  // asked for without a descriptor, of which there may be none left
+    const int how = is_file_itself ? AT_EMPTY_PATH : 0;
+    if (base::kernel_call(SYS_newfstatat, directory, path.data(), &file, how) != 0 ||
+        !S_ISREG(file.st_mode) ||
+        (!is_file_itself && !base::kernel::is_executable(path.data(), directory)))
+      return false;
+    const int fd = is_file_itself ? directory : open_to_look(directory, path);
+    if (fd < 0) return true;  // nothing speaks against it
+    Head head{};
+    const ssize_t size = pread(fd, head.data(), head.size(), 0);
+    if (fd != target.directory) base::close_own(fd);
+    if (size < 0) return true;
+    const std::string_view text(head.data(), static_cast<size_t>(size));
+    if (!text.starts_with("#!")) return target.is_searched || text.find('\0') != text.npos;
+    // Exec asks the same of what it names.
+    if (!read_interpreter(head, text.size(), path)) return false;
+    directory = AT_FDCWD;
+  }
+  return false;
 }
 
 const char* why_not_preloaded(const ExecTarget& target) {
@@ -132,11 +159,9 @@ const char* why_not_preloaded(const ExecTarget& target) {
   const bool is_file_itself = path[0] == '\0';
   int directory = target.directory;
   for (int i = 0; i < kMostInterpreters; ++i) {
-    // A FIFO or a device would keep us waiting.
-    const int fd = i == 0 && is_file_itself
-                       ? directory
-                       : openat(directory, path.data(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return errno == ENOENT || errno == ENOTDIR ? nullptr : kUnreadable;
+    const int fd = i == 0 && is_file_itself ? directory : open_to_look(directory, path);
+    if (fd < 0)
+      return errno == ENOENT || errno == ENOTDIR ? nullptr : judge_unreadable(directory, path);
     path[0] = '\0';
     const char* why = judge(fd, path);
     if (fd != target.directory) base::close_own(fd);

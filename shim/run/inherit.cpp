@@ -2,10 +2,13 @@
 // At library start, in a program that was executed while streams were open (exec.cpp): takes their
 // state over and enters the inherited sockets. In any other program this is one look at the
 // environment, and one at each of the first descriptors for listeners.
+#include "shim/run/inherit.h"
+
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 
 #include "base/fd.h"
@@ -21,7 +24,13 @@
 namespace ddpsock::shim {
 namespace {
 
+constexpr char kInheritedReason[] = "inherited from the program before";
 constexpr int kHighFd = 1000;  // as engines choose for their own
+
+// Whom 0 to 2 were given to, and what was behind them.
+constinit pid_t given_to = 0;
+constinit std::array<const Socket*, STDERR_FILENO + 1> given{};
+constinit unsigned strayed = 0;
 
 // A parent that closes everything but what it passes on closes the handover too; while it lives,
 // its own copy can be had under the same number. What lies there by chance is not adopted.
@@ -77,11 +86,16 @@ void enter_inherited(int fd) {
   }
 }
 
-void take_over(int number) {
-  if (!engine::user_stream_engine().adopt(number) && !adopt_from_parent(number)) return;
+void take_over(HandoverNote note) {
+  if (!engine::user_stream_engine().adopt(note.fd) && !adopt_from_parent(note.fd)) return;
   visit_open_fds(enter_inherited);
   engine::user_stream_engine().finish_adoption();
-  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) cover_standard_file(fd);
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    cover_standard_file(fd);
+    given[static_cast<size_t>(fd)] = socket_at(fd);
+  }
+  given_to = getpid();
+  strayed = note.strayed;
 }
 
 // After the table of real functions is filled (real.cpp).
@@ -89,11 +103,24 @@ void take_over(int number) {
   if (stands_aside()) return;
   const base::KeepErrno keep;
   const char* value = secure_getenv(kHandoverVariable);
-  if (const int number = value != nullptr ? parse_fd(value) : -1; number >= 0) take_over(number);
+  if (value != nullptr)
+    if (const HandoverNote note = parse_handover(value); note.fd >= 0) take_over(note);
   // It is for this program, not for those that it executes with no stream to inherit.
   if (value != nullptr) unsetenv(kHandoverVariable);
   enter_inherited_listeners();
 }
 
 }  // namespace
+
+// A number that means another connection since was made for what is executed.
+bool is_stray(int fd, bool is_beside) {
+  const auto number = static_cast<size_t>(fd);
+  return number < given.size() && given[number] != nullptr && given[number] == socket_at(fd) &&
+         (is_beside || (strayed >> number & 1) != 0);
+}
+
+bool is_executed_itself() {
+  return given_to == getpid();
+}
+
 }  // namespace ddpsock::shim

@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -185,6 +186,13 @@ class ExecTest : public TcpTest {
     std::string answer = recv_to_end(pair_.client.get());
     expect_exit(pid, 0);
     return answer;
+  }
+
+  // As a client does that has said all it will: what lies unread cannot be sent again.
+  void say_all(std::string_view request) const {
+    send_all(pair_.client.get(), request);
+    shutdown(pair_.client.get(), SHUT_WR);
+    await_queued(pair_.server.get(), request.size());
   }
 
   Pair pair_ = connected_pair();
@@ -389,32 +397,55 @@ TEST_F(ExecTest, AStaticProgramIsLogged) {
   EXPECT_EQ(is_logged, is_in_ddp_mode()) << text.str();
 }
 
-// As inetd does for a client that has said all it will: what lies unread cannot be sent again.
-TEST_F(ExecTest, AProgramWithoutTheLibraryNeverReadsFpdus) {
-  static std::array<char*, 1> environment{nullptr};
+// What `command` says, with the server's end as `number`, of a client that has said all it will.
+struct Said {
+  std::string text;
+  int how;
+};
+Said said_by(const Command& command, char* const* environment, int server, int number) {
   std::array<int, 2> ends{};
-  ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK), 0);
+  EXPECT_EQ(pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK), 0);
   const Fd from(ends[0]), to(ends[1]);
-  const Command command({"/bin/cat"});
-  send_all(pair_.client.get(), "request");
-  shutdown(pair_.client.get(), SHUT_WR);
-  await_queued(pair_.server.get(), 7);
   const pid_t pid = fork();
   if (pid == 0) {
-    dup2(pair_.server.get(), 0);
+    dup2(server, number);
     dup2(to.get(), 1);
-    execve(command.path(), command.list(), environment.data());
+    execve(command.path(), command.list(), environment);
     _exit(127);
   }
   int how = 0;
   waitpid(pid, &how, 0);
   char bytes[100];
   const ssize_t n = read(from.get(), bytes, sizeof bytes);
-  const std::string_view seen(bytes, n < 0 ? 0 : static_cast<size_t>(n));
-  EXPECT_EQ(seen, WEXITSTATUS(how) == 0 ? "request" : "");
+  return {std::string(bytes, n < 0 ? 0 : static_cast<size_t>(n)), how};
+}
+
+// As inetd does.
+TEST_F(ExecTest, AProgramWithoutTheLibraryNeverReadsFpdus) {
+  static std::array<char*, 1> environment{nullptr};
+  say_all("request");
+  const Said said = said_by(Command({"/bin/cat"}), environment.data(), pair_.server.get(), 0);
+  EXPECT_EQ(said.text, WEXITSTATUS(said.how) == 0 ? "request" : "");
   if (!is_in_ddp_mode()) {
-    EXPECT_EQ(how, 0);
+    EXPECT_EQ(said.how, 0);
   }
+}
+
+// Started by one that has the library, and is replaced by it.
+TEST_F(ExecTest, NorDoesOneThatAWrapperBecomes) {
+  const Command wrapper({"/bin/sh", "-c", "exec env -i /bin/cat"});
+  say_all("request");
+  const Said said = said_by(wrapper, environ, pair_.server.get(), 0);
+  EXPECT_EQ(said.text, WEXITSTATUS(said.how) == 0 ? "request" : "");
+}
+
+// Or that it starts with another connection than its own as that number.
+TEST_F(ExecTest, NorDoesOneThatIsGivenWhatAWrapperHadElsewhere) {
+  const Command wrapper({"/bin/sh", "-c", "(exec 0<&7; exec env -i /bin/cat); exit 3"});
+  say_all("request");
+  const Said said = said_by(wrapper, environ, pair_.server.get(), 7);
+  EXPECT_EQ(WEXITSTATUS(said.how), 3);
+  EXPECT_EQ(said.text, is_in_ddp_mode() ? "" : "request");
 }
 
 // Even where no number is left to look at the file by, of which exec needs none.
@@ -422,9 +453,7 @@ TEST_F(ExecTest, AProgramWithoutTheLibraryIsKnownWithoutADescriptor) {
   if (!is_in_ddp_mode()) GTEST_SKIP() << "the client would wait for an answer";
   static std::array<char*, 1> environment{nullptr};
   const Command command({"/bin/true"});
-  send_all(pair_.client.get(), "request");
-  shutdown(pair_.client.get(), SHUT_WR);
-  await_queued(pair_.server.get(), 7);
+  say_all("request");
   const pid_t pid = fork();
   if (pid == 0) {
     dup2(pair_.server.get(), 0);
@@ -458,32 +487,44 @@ TEST_F(ExecTest, ALookSeesWhatAProgramSendsBehindItsParent) {
   EXPECT_EQ(recv_exactly(server, 14), "two three four");
 }
 
+std::string make_folder() {
+  char folder[] = "/tmp/ddpsock-exec-XXXXXX";
+  EXPECT_NE(mkdtemp(folder), nullptr);
+  return folder;
+}
+
+std::string make_program(const std::string& folder, const char* name, const char* text) {
+  std::string path = folder + "/" + name;
+  std::ofstream(path) << text;
+  EXPECT_EQ(chmod(path.c_str(), 0755), 0);
+  return path;
+}
+
 // Nor is it lost to one that there is not: who has tried answers for it.
 TEST_F(ExecTest, AnExecThatFailsLeavesAConnectionThatCannotReturn) {
   static std::array<char*, 1> environment{nullptr};
-  const Command command({"/etc/passwd"});
-  send_all(pair_.client.get(), "request");
-  shutdown(pair_.client.get(), SHUT_WR);
-  await_queued(pair_.server.get(), 7);
+  const std::string folder = make_folder();
+  const Command none[] = {Command({"/nowhere/cat"}), Command({"/etc/passwd"}),
+                          Command({make_program(folder, "lost", "#!/nowhere/interpreter\n")}),
+                          Command({make_program(folder, "text", "echo no kernel runs this\n")})};
+  say_all("request");
   const pid_t pid = fork();
   if (pid == 0) {
     dup2(pair_.server.get(), 0);
-    execve("/nowhere/cat", command.list(), environment.data());
-    execve(command.path(), command.list(), environment.data());
+    for (const Command& command : none) execve(command.path(), command.list(), environment.data());
     _exit(write(0, "500 no cat", 10) == 10 ? 0 : 1);
   }
   int how = 0;
   waitpid(pid, &how, 0);
   EXPECT_EQ(how, 0);
   EXPECT_EQ(recv_exactly(pair_.client.get(), 10), "500 no cat");
+  std::filesystem::remove_all(folder);
 }
 
 // A service that was given the connection itself answers on it behind a helper.
 TEST_F(ExecTest, AHelperWithoutTheLibraryLeavesItsParentsConnection) {
   const Command command({"/bin/sh", "-c", "read line; env -i /bin/true; echo answer"});
-  send_all(pair_.client.get(), "one\ntwo\n");
-  shutdown(pair_.client.get(), SHUT_WR);
-  await_queued(pair_.server.get(), 8);
+  say_all("one\ntwo\n");
   const pid_t pid = fork();
   if (pid == 0) {
     dup2(pair_.server.get(), 0);
@@ -499,9 +540,8 @@ TEST_F(ExecTest, AHelperWithoutTheLibraryLeavesItsParentsConnection) {
 
 // Whoever waits for its other end to be opened would be told of it.
 TEST_F(ExecTest, AFifoUnderTheNumberThatWasHandedOverIsNotOpened) {
-  char folder[] = "/tmp/ddpsock-exec-XXXXXX";
-  ASSERT_NE(mkdtemp(folder), nullptr);
-  const std::string path = std::string(folder) + "/fifo";
+  const std::string folder = make_folder();
+  const std::string path = folder + "/fifo";
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
   {
     const Fd named(open(path.c_str(), O_PATH));
@@ -513,8 +553,7 @@ TEST_F(ExecTest, AFifoUnderTheNumberThatWasHandedOverIsNotOpened) {
     std::array<char, 256> event;
     EXPECT_LT(read(opened.get(), event.data(), event.size()), 0);
   }
-  unlink(path.c_str());
-  rmdir(folder);
+  std::filesystem::remove_all(folder);
 }
 
 class ExecClient : public TcpTest {
