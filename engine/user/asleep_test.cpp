@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <thread>
 
@@ -63,6 +64,51 @@ TEST(Asleep, NobodyIsWhoWasCancelled) {
   base::sys.recv = real;
   uint8_t x;
   EXPECT_EQ(b.recv(&x, 1, MSG_DONTWAIT).error, ECONNRESET);
+}
+
+// Who waited for one that died at work finds out that the number is another's before it ends the
+// connection there.
+TEST(Asleep, NobodyEndsWhatTheNumberIsAfterADeath) {
+  TcpPair tcp, other;
+  End a{tcp.client, Role::kInitiator};
+  End b{tcp.server, Role::kResponder};
+  ASSERT_EQ(a.send(pattern(5)).count, 5);
+  ASSERT_EQ(b.recv(5), pattern(5));
+  ASSERT_EQ(a.send(pattern(1)).count, 1);
+  std::array<int, 2> at_work{};
+  ASSERT_EQ(pipe(at_work.data()), 0);
+  static int tell;
+  tell = at_work[1];
+  const pid_t child = fork();
+  if (child == 0) {
+    base::sys.recv = [](int, void*, size_t, int) -> ssize_t {
+      if (write(tell, "x", 1) == 1) pause();
+      _exit(1);
+    };
+    uint8_t x;
+    b.recv(&x, 1, MSG_DONTWAIT);
+    _exit(0);
+  }
+  char byte;
+  ASSERT_EQ(read(at_work[0], &byte, 1), 1);
+  int error = 0;
+  std::thread waiting([&] {
+    uint8_t x;
+    error = b.recv(&x, 1).error;
+  });
+  usleep(30'000);
+  const int kept = dup(tcp.server);
+  ASSERT_EQ(dup2(other.server, tcp.server), tcp.server);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  waiting.join();
+  EXPECT_EQ(error, EBADF);
+  EXPECT_EQ(send(other.client, "y", 1, MSG_NOSIGNAL), 1);
+  EXPECT_EQ(recv(tcp.server, &byte, 1, 0), 1) << "it was shut down";
+  ASSERT_EQ(dup2(kept, tcp.server), tcp.server);
+  uint8_t x;
+  EXPECT_EQ(b.recv(&x, 1).error, ECONNRESET) << "the next finds what was left";
+  for (const int fd : {kept, at_work[0], at_work[1]}) close(fd);
 }
 
 // A signal handler forks while the call sleeps: the child's copy of the call returns to a program

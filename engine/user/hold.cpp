@@ -129,6 +129,12 @@ static bool has_moved_nothing(const Connection& c) {
 }
 
 int Hold::inherit(int fd) {
+  // Who wanted this slept, and would do what follows to another's connection.
+  if (still(c_, fd) != fd) {
+    lease_.abandon();
+    is_held_ = false;
+    return EBADF;
+  }
   if (mark().take_over() || has_moved_nothing(c_)) {
     const int e = is_send() ? 0 : go_on_beyond_memory(c_);
     return e != 0 ? e : reach();

@@ -31,8 +31,9 @@ class Hold : private base::Unfinished {
   base::Lease::Outcome attempt() { return keep(lease_.try_acquire()); }
   // The same, and asks at once whether the one who has it lives.
   base::Lease::Outcome attempt_over_the_dead() { return keep(lease_.try_take_over()); }
-  // REQUIRES: either has just said kInherited. 0: the one that died was asleep in the kernel,
-  // and all is in order; otherwise the connection has failed, with this errno.
+  // REQUIRES: either has just said kInherited. 0: the one that died was asleep in the kernel, and
+  // all is in order; EBADF: the number is another's, and the next call inherits; otherwise the
+  // connection has failed, with this errno.
   int inherit(int fd);
   // In a child that a signal handler forked inside the call it is the parent's.
   void end() {
