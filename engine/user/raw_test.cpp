@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -968,6 +969,32 @@ TEST_F(RawHostileTest, TheLowWaterMarkCountsWhatLiesBehindTheMarker) {
   put(pattern(30, 3));
   reader.join();
   EXPECT_EQ(got.size(), 150u);
+}
+
+// A call that has lowered it for the rest, and is cancelled in its sleep.
+TEST_F(RawHostileTest, TheLowWaterMarkIsTheProgramsAgainBehindACancelledCall) {
+  begin();
+  put(fpdu({.opcode = RDMAP_OP_SEND}, pattern(100)));
+  mark(2);
+  end.s->set_receive_low_water(150);
+  const auto kernels = [&] {
+    int size = 0;
+    socklen_t length = sizeof size;
+    getsockopt(end.fd, SOL_SOCKET, SO_RCVLOWAT, &size, &length);
+    return size;
+  };
+  pthread_t reader;
+  const auto receive = [](void* test) -> void* {
+    Buffer got(1000);
+    static_cast<End*>(test)->recv(got.data(), got.size());
+    return nullptr;
+  };
+  ASSERT_EQ(pthread_create(&reader, nullptr, receive, &end), 0);
+  for (int i = 0; i < 2000 && kernels() != 50; ++i) usleep(1000);
+  EXPECT_EQ(kernels(), 50);
+  pthread_cancel(reader);
+  pthread_join(reader, nullptr);
+  EXPECT_EQ(kernels(), 150);
 }
 
 }  // namespace

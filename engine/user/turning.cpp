@@ -10,7 +10,9 @@
 #include <array>
 #include <optional>
 
+#include "base/keep_errno.h"
 #include "base/sys.h"
+#include "base/unfinished.h"
 #include "engine/user/descriptor.h"
 #include "engine/user/hold.h"
 #include "engine/user/identity.h"
@@ -129,6 +131,31 @@ void give_back_low_water(const Connection& c, int fd) {
   if (const int low_water = c.rx.low_water; low_water > 1) set_kernel_low_water(fd, low_water);
 }
 
+// While a call sleeps for the rest of what the program wants at least, the kernel waits for that;
+// for the program's own mark again afterwards, also where the call never returns.
+class LoweredMark : private base::Unfinished {
+ public:
+  LoweredMark(Connection& c, int fd, size_t missing) : Unfinished(abandon), c_(c), fd_(fd) {
+    begin();
+    if (missing > 0) set_kernel_low_water(fd, static_cast<int>(missing));
+    is_lowered_ = missing > 0;
+  }
+  LoweredMark(const LoweredMark&) = delete;
+  LoweredMark& operator=(const LoweredMark&) = delete;
+  ~LoweredMark() { give_back(); }
+
+ private:
+  static void abandon(base::Unfinished& mark) { static_cast<LoweredMark&>(mark).give_back(); }
+  void give_back() {
+    const base::KeepErrno keep;
+    if (is_lowered_ && still(c_, fd_) == fd_) give_back_low_water(c_, fd_);
+  }
+
+  Connection& c_;
+  const int fd_;
+  bool is_lowered_ = false;
+};
+
 // The kernel had no more for a call that has `got` bytes, but `io`.
 static Io end_turned(Connection& c, size_t got, Io io) {
   if (got == 0) return io.is_ok() ? end_of_stream(c) : io;
@@ -165,20 +192,16 @@ Io recv_turned(Connection& c, int fd, IoCursor& to, int flags, size_t got, Patie
   // As the kernel's own, a call ends before the urgent byte.
   if (got > 0 && is_at_urgent_mark(fd)) return Io::ok(static_cast<ssize_t>(got));
   if (got == 0) give_back_low_water(c, fd);
-  // The kernel is to wait for what is missing.
   const bool is_below_mark = got > 0 && got < mark && (flags & MSG_DONTWAIT) == 0;
-  if (is_below_mark) set_kernel_low_water(fd, static_cast<int>(mark - got));
-  if (const int e = await_again(c, fd, flags, patience, got > 0); e != 0) {
-    if (is_below_mark && fd >= 0) give_back_low_water(c, fd);
+  const LoweredMark lowered(c, fd, is_below_mark ? mark - got : 0);
+  if (const int e = await_again(c, fd, flags, patience, got > 0); e != 0)
     return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(e);
-  }
   std::array<iovec, kMostSlices> parts;
   size_t size = to.left();
   msghdr m{};
   m.msg_iov = parts.data();
   m.msg_iovlen = IoCursor(to).slice(parts, size);
   const ssize_t n = ask_in(c.rx.is_asleep, flags, [&] { return base::sys.recvmsg(fd, &m, flags); });
-  if (is_below_mark && still(c, fd) == fd) give_back_low_water(c, fd);
   if (n <= 0) return end_turned(c, got, n < 0 ? Io::fail(errno) : Io::ok(0));
   c.r.received.bytes.add(static_cast<size_t>(n));
   return Io::ok(static_cast<ssize_t>(got) + n);
