@@ -401,6 +401,24 @@ TEST_F(MemoryTest, ALookShowsWhatComesNextWhereverItLies) {
     }
 }
 
+// Each look copies what it sees: of a peer that sends no more there are not many.
+TEST_F(MemoryTest, ALookThatWaitsRestsLongerBetweenLooks) {
+  ASSERT_EQ(a.send(pattern(100)).count, 100);
+  const timeval limit{0, 300'000};
+  setsockopt(b.fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  static std::atomic<int> rests;
+  rests = 0;
+  const auto real = base::sys.poll;
+  base::sys.poll = [](pollfd* fds, nfds_t count, int ms) {
+    if (count == 0) ++rests;
+    return ::poll(fds, count, ms);
+  };
+  EXPECT_EQ(b.recv(101, MSG_PEEK | MSG_WAITALL).size(), 100u);
+  base::sys.poll = real;
+  EXPECT_GE(rests, 2);
+  EXPECT_LE(rests, 5 + 300 / 16 + 1) << "1, 2, 4, 8 and then 16 ms each";
+}
+
 // The peer has left, and sends FPDUs behind what lies in memory.
 TEST_F(MemoryTest, ALookSeesWhatLiesBehindTheMemory) {
   for (const bool is_left_too : {false, true}) {
