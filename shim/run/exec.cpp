@@ -70,20 +70,21 @@ class OtherNumbers {
   bool is_full() const { return count_ == numbers_.size(); }
   bool has(int fd) const {
     const uint64_t cookie = count_ > 0 ? cookie_of(fd) : 0;
-    return cookie != 0 && is_any([=](const Number& n) { return n.cookie == cookie; });
+    return cookie != 0 && find([=](const Number& n) { return n.cookie == cookie; }) >= 0;
   }
-  // The same of the stream that the table has at `fd`, where the child has closed that number.
-  bool has_stream_of_closed(int fd) const {
-    if (count_ == 0 || real.fcntl(fd, F_GETFD) >= 0) return false;
+  // Under which the stream is open that the table has at `fd`, where the child has closed that
+  // number; -1: none.
+  int number_of_closed(int fd) const {
+    if (count_ == 0 || real.fcntl(fd, F_GETFD) >= 0) return -1;
     const SocketUse use(fd);
-    if (!use || !has_live_stream(use.phase())) return false;
+    if (!use || !has_live_stream(use.phase())) return -1;
     engine::Stream& stream = *use->stream.load(std::memory_order_acquire);
-    const bool has_it = is_any([&](const Number& n) {
+    const auto found = find([&](const Number& n) {
       stream.forget_comparison();
       return stream.is_behind(n.fd);
     });
     stream.forget_comparison();
-    return has_it;
+    return found;
   }
 
  private:
@@ -93,8 +94,10 @@ class OtherNumbers {
     uint64_t cookie;
   };
   template <typename Is>
-  bool is_any(Is is) const {
-    return std::any_of(numbers_.begin(), numbers_.begin() + count_, is);
+  int find(Is is) const {
+    const auto end = numbers_.begin() + count_;
+    const auto it = std::find_if(numbers_.begin(), end, is);
+    return it != end ? it->fd : -1;
   }
 
   std::array<Number, 64> numbers_;
@@ -123,8 +126,17 @@ bool has_streams() {
   return false;
 }
 
-// visit(fd) for every stream that the program will have under a number that is open here. A
-// descriptor that a vfork child has closed is not inherited. False: it has, or may have, others.
+// A vfork child closes the numbers of what it leaves to the program under others, as Python's
+// subprocess does. It finds them again by those that the table knows, its own, until it executes.
+void reopen_closed() {
+  if (!is_vfork_child()) return;
+  const OtherNumbers others;
+  for (int fd = 0; fd < fds_end(); ++fd)
+    if (const int number = is_stream(fd) ? others.number_of_closed(fd) : -1; number >= 0)
+      real.dup3(number, fd, O_CLOEXEC);
+}
+
+// visit(fd) for every stream that the program will have. False: there may be others.
 template <typename Visit>
 bool visit_inherited_streams(const Execution& e, Visit visit) {
   const OtherNumbers others;
@@ -134,7 +146,7 @@ bool visit_inherited_streams(const Execution& e, Visit visit) {
     if (is_inheritable(fd) || is_duplicated_by(e.actions, fd) || others.has(fd))
       visit(fd);
     else if (are_all)
-      are_all = !others.has_stream_of_closed(fd);
+      are_all = others.number_of_closed(fd) < 0;
   }
   return are_all;
 }
@@ -253,6 +265,7 @@ int run_carrying(const Execution& e, Run run) {
   pid_t child = 0;
   WatchedSet::tell_kernel();  // it may have sets of ours, and nothing else of them
   if (!has_streams()) return run(e.environment, child);
+  reopen_closed();
   if (!inherits_any_stream(e) || !may_carry(e)) return run_apart(e, run);
   leave_memory_for_program(e);
   engine::StreamEngine& engine = engine::user_stream_engine();

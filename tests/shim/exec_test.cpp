@@ -269,6 +269,8 @@ TEST_F(ExecTest, TheParentGoesOnAfterAVforkChildThatClosedItAndHasNotTheLibrary)
   static char none[] = "A=1";
   static std::array<char*, 2> environment{none, nullptr};
   const Command command({child_program(), "nothing"});
+  // Once something was said it is not reset for a program that may not even read it (decision 46).
+  expect_alive(pair_.client.get(), pair_.server.get());
   for (int round = 0; round < 3; ++round) {
     const pid_t pid = vfork();
     if (pid == 0) {
@@ -280,6 +282,28 @@ TEST_F(ExecTest, TheParentGoesOnAfterAVforkChildThatClosedItAndHasNotTheLibrary)
     expect_exit(pid, 0);
     expect_alive(pair_.client.get(), pair_.server.get());
   }
+}
+
+// As Python's subprocess leaves a connection to a program that is static.
+TEST_F(ExecTest, WhatAVforkChildHasClosedIsPlainForAProgramWithoutTheLibrary) {
+  static std::array<char*, 1> environment{nullptr};
+  const Command command({"/bin/cat"});
+  const std::string bytes = pattern(20'000);
+  send_all(pair_.client.get(), bytes);
+  std::string answer;
+  std::thread client([&] { answer = recv_exactly(pair_.client.get(), bytes.size()); });
+  const pid_t pid = vfork();
+  if (pid == 0) {
+    dup2(pair_.server.get(), 0);
+    dup2(pair_.server.get(), 1);
+    syscall(SYS_close_range, 3, ~0u, 0);
+    execve(command.path(), command.list(), environment.data());
+    _exit(127);
+  }
+  client.join();
+  EXPECT_EQ(answer, bytes);
+  shutdown(pair_.client.get(), SHUT_WR);
+  expect_exit(pid, 0);
 }
 
 TEST_F(ExecTest, AFailureLeavesTheStreamWorking) {
