@@ -487,7 +487,7 @@ void WatchedSet::Inside::end() {
 // this.
 void WatchedSet::forget_fd(int fd, bool is_still_watched) {
   if (!is_any_set_watched()) return;
-  for (WatchedSet& s : sets) {
+  for (WatchedSet& s : std::span(sets).first(sets_end.load(std::memory_order_acquire))) {
     if (s.set_.load(std::memory_order_acquire) <= 0) continue;
     const bool is_changing = s.changing_.load() == fd + 1 && s.lease_.is_held();
     if (!is_changing && s.find_fd(fd) == nullptr) {

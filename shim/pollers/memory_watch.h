@@ -270,7 +270,7 @@ class WatchedSet {
   std::atomic<unsigned> end_, next_;
   std::atomic<int64_t> asked_at_, ask_again_at_;  // the kernel, nanoseconds
   std::atomic<int64_t> others_busy_until_;        // one of them was reported lately
-  std::array<Watch, kMost> watches_;
+  alignas(64) std::array<Watch, kMost> watches_;
   OtherMembers others_;
 };
 
