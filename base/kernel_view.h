@@ -30,6 +30,9 @@ inline int lstat(const char* path, struct stat& status) {
 inline int fchmod(int fd, mode_t mode) {
   return static_cast<int>(kernel_call(SYS_fchmod, fd, mode));
 }
+inline ssize_t getxattr(const char* path, const char* name, void* value, size_t size) {
+  return kernel_call(SYS_getxattr, path, name, value, size);
+}
 inline ssize_t fgetxattr(int fd, const char* name, void* value, size_t size) {
   return kernel_call(SYS_fgetxattr, fd, name, value, size);
 }

@@ -31,22 +31,22 @@ HandoverEntry::HandoverEntry(HandoverNote note) {
   *end = '\0';
 }
 
-int parse_fd(const char* text) {
-  const HandoverNote note = parse_handover(text);
-  return note.strayed == 0 ? note.fd : -1;
+int parse_fd(std::string_view text) {
+  int fd = -1;
+  const auto [rest, error] = std::from_chars(text.begin(), text.end(), fd);
+  return error == std::errc{} && rest == text.end() && fd >= 0 ? fd : -1;
 }
 
-HandoverNote parse_handover(const char* text) {
-  HandoverNote note;
-  const char* const end = text + strlen(text);
-  const auto [rest, error] = std::from_chars(text, end, note.fd);
-  const std::string_view strayed(rest, static_cast<size_t>(end - rest));
-  const bool is_short = strayed.empty();
-  const bool is_long =
-      strayed.size() == 2 && strayed[0] == '+' && strayed[1] >= '1' && strayed[1] <= '7';
-  if (error != std::errc{} || note.fd < 0 || (!is_short && !is_long)) return {};
-  if (is_long) note.strayed = static_cast<unsigned>(strayed[1] - '0');
-  return note;
+HandoverNote parse_handover(std::string_view text) {
+  unsigned strayed = 0;
+  if (text.size() > 2 && text[text.size() - 2] == '+') {
+    const char digit = text.back();
+    if (digit < '1' || digit > '7') return {};
+    strayed = static_cast<unsigned>(digit - '0');
+    text.remove_suffix(2);
+  }
+  const int fd = parse_fd(text);
+  return fd >= 0 ? HandoverNote{fd, strayed} : HandoverNote{};
 }
 
 size_t count_entries(char* const* environment) {

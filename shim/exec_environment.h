@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The environment of a program that is executed while streams of ours are open: the caller's, and
-// one variable that tells the new program's library where to find them. Built in room that the
+// one variable that tells the new program's library of them. Built in room that the
 // caller provides: exec may be called in a signal handler or in a vfork child.
 #ifndef DDPSOCK_SHIM_EXEC_ENVIRONMENT_H_
 #define DDPSOCK_SHIM_EXEC_ENVIRONMENT_H_
 
 #include <array>
 #include <cstddef>
+#include <string_view>
 
 namespace ddpsock::shim {
 
@@ -14,8 +15,8 @@ inline constexpr char kHandoverVariable[] = "DDPSOCK_HANDOVER";
 
 // What the variable says.
 struct HandoverNote {
-  int fd = -1;           // none: of no program of ours
-  unsigned strayed = 0;  // a bit for each of 0 to 2 that the program has by accident (inherit.h)
+  int fd = -1;           // where the state of the streams is; -1: the variable is not ours
+  unsigned strayed = 0;  // a bit for each of 0 to 2 that strayed there (run/inherited_streams.h)
 };
 
 // The text of the variable.
@@ -29,9 +30,8 @@ class HandoverEntry {
 };
 
 // A descriptor written in decimal; -1 if `text` is none.
-int parse_fd(const char* text);
-// The same with what else there may be.
-HandoverNote parse_handover(const char* text);
+int parse_fd(std::string_view text);
+HandoverNote parse_handover(std::string_view text);
 
 // Of an environment, which may be null as the kernel allows.
 size_t count_entries(char* const* environment);

@@ -96,6 +96,8 @@ Socket* take_socket() {
   socket->early_looks.store(0, std::memory_order_relaxed);
   socket->tells_queue.store(false, std::memory_order_relaxed);
   socket->has_offered.store(false, std::memory_order_relaxed);
+  socket->is_given.store(false, std::memory_order_relaxed);
+  socket->is_stray.store(false, std::memory_order_relaxed);
   socket->inquiry = {};
   socket->references.reset();
   return socket;

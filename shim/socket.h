@@ -54,8 +54,11 @@ struct Socket {
   std::atomic<uint8_t> early_looks{0};   // readiness.cpp
   std::atomic<bool> tells_queue{false};  // TCP_INQ: in the kernel the engine has its own
   std::atomic<bool> has_offered{false};  // memory to a peer, in the registry
-  Inquiry inquiry{};                     // set before `phase` is kConnecting
-  uint32_t next_free = 0;                // of the pool
+  // This program was executed with it as one of 0 to 2; and it only strayed there
+  // (run/inherited_streams.h).
+  std::atomic<bool> is_given{false}, is_stray{false};
+  Inquiry inquiry{};       // set before `phase` is kConnecting
+  uint32_t next_free = 0;  // of the pool
 };
 
 // From a pool whose memory always stays a Socket: a thread that lost a race with close() reads a

@@ -25,6 +25,7 @@
 
 #include "base/kernel_call.h"
 #include "ddpsock/ddpsock.h"
+#include "shim/exec_environment.h"
 #include "shim/fd_table.h"
 #include "shim/real.h"
 #include "shim/test_parts.h"
@@ -903,6 +904,22 @@ TEST_F(Wrappers, DdpOptionsRefuseWhatTheyMust) {
   socklen_t length = sizeof(status);
   EXPECT_EQ(getsockopt(listener, SOL_DDP, DDP_STATUS, &status, &length), -1);
   EXPECT_EQ(errno, ENOTCONN);
+}
+
+TEST(HandoverVariable, SaysWhatIsRead) {
+  const std::string_view name = "DDPSOCK_HANDOVER=";
+  for (const int fd : {0, 7, 2'147'483'647})
+    for (const unsigned strayed : {0U, 1U, 7U}) {
+      HandoverEntry entry({fd, strayed});
+      const std::string_view text = entry.text();
+      ASSERT_TRUE(text.starts_with(name));
+      const HandoverNote note = parse_handover(text.substr(name.size()));
+      EXPECT_EQ(note.fd, fd);
+      EXPECT_EQ(note.strayed, strayed);
+    }
+  for (const char* text :
+       {"", "+1", "x", "-1", "1+", "1+0", "1+8", "1+11", "1 ", "2147483648", "1++1"})
+    EXPECT_EQ(parse_handover(text).fd, -1) << text;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -109,6 +110,41 @@ TEST(Asleep, NobodyEndsWhatTheNumberIsAfterADeath) {
   uint8_t x;
   EXPECT_EQ(b.recv(&x, 1).error, ECONNRESET) << "the next finds what was left";
   for (const int fd : {kept, at_work[0], at_work[1]}) close(fd);
+}
+
+// In close() the program has no number any more, and what is to be done for the dead is done.
+TEST(Asleep, WhoHasNoNumberLeftInherits) {
+  TcpPair tcp;
+  End a{tcp.client, Role::kInitiator};
+  End b{tcp.server, Role::kResponder};
+  ASSERT_EQ(a.send(pattern(5)).count, 5);
+  ASSERT_EQ(b.recv(5), pattern(5));
+  std::array<int, 2> asleep{};
+  ASSERT_EQ(pipe(asleep.data()), 0);
+  static int tell;
+  tell = asleep[1];
+  const pid_t child = fork();
+  if (child == 0) {
+    base::sys.recv = [](int fd, void* to, size_t n, int flags) -> ssize_t {
+      if ((flags & MSG_DONTWAIT) != 0) return ::recv(fd, to, n, flags);
+      if (write(tell, "x", 1) == 1) pause();
+      _exit(1);
+    };
+    uint8_t x;
+    b.recv(&x, 1);
+    _exit(0);
+  }
+  char byte;
+  ASSERT_EQ(read(asleep[0], &byte, 1), 1);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  ASSERT_EQ(a.send(pattern(1)).count, 1);
+  user_stream_engine().set_naming([](int, const Stream&) { return false; });
+  uint8_t x = 0;
+  const Io io = b.recv(&x, 1, MSG_DONTWAIT);
+  user_stream_engine().set_naming(nullptr);
+  EXPECT_EQ(io.count, 1) << strerror(io.error);
+  for (const int fd : asleep) close(fd);
 }
 
 // A signal handler forks while the call sleeps: the child's copy of the call returns to a program

@@ -128,14 +128,17 @@ static bool has_moved_nothing(const Connection& c) {
   return c.r.peer == Peer::kUnknown || c.r.peer == Peer::kPlain;
 }
 
+// Awake before it is asked whose the number is: who closes it sees that and waits. By the cookie
+// alone, because the last holder inherits in close(), when the program has no number any more.
 int Hold::inherit(int fd) {
-  // Who wanted this slept, and would do what follows to another's connection.
-  if (still(c_, fd) != fd) {
+  const bool was_asleep = mark().take_over();
+  if (!is_my_cookie(c_, fd)) {
+    if (was_asleep) mark() = true;
     lease_.abandon();
     is_held_ = false;
     return EBADF;
   }
-  if (mark().take_over() || has_moved_nothing(c_)) {
+  if (was_asleep || has_moved_nothing(c_)) {
     const int e = is_send() ? 0 : go_on_beyond_memory(c_);
     return e != 0 ? e : reach();
   }

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "base/keep_errno.h"
+#include "base/process.h"
 #include "base/sys.h"
 #include "base/unfinished.h"
 #include "engine/user/descriptor.h"
@@ -135,10 +136,10 @@ void give_back_low_water(const Connection& c, int fd) {
 // for the program's own mark again afterwards, also where the call never returns.
 class LoweredMark : private base::Unfinished {
  public:
-  LoweredMark(Connection& c, int fd, size_t missing) : Unfinished(abandon), c_(c), fd_(fd) {
+  LoweredMark(Connection& c, int fd, size_t missing)
+      : Unfinished(abandon), c_(c), fd_(fd), is_lowered_(missing > 0) {
     begin();
-    if (missing > 0) set_kernel_low_water(fd, static_cast<int>(missing));
-    is_lowered_ = missing > 0;
+    if (is_lowered_) set_kernel_low_water(fd, static_cast<int>(missing));
   }
   LoweredMark(const LoweredMark&) = delete;
   LoweredMark& operator=(const LoweredMark&) = delete;
@@ -146,14 +147,20 @@ class LoweredMark : private base::Unfinished {
 
  private:
   static void abandon(base::Unfinished& mark) { static_cast<LoweredMark&>(mark).give_back(); }
+  // In a child that a signal handler forked inside the call it is the parent's, who sleeps on.
   void give_back() {
+    if (!is_lowered_ || copies_ != base::thread_copies()) return;
     const base::KeepErrno keep;
-    if (is_lowered_ && still(c_, fd_) == fd_) give_back_low_water(c_, fd_);
+    // Who closes the number waits for who is awake, which a call that is left in its sleep is not.
+    const bool was_asleep = c_.rx.is_asleep.take_over();
+    if (still(c_, fd_) == fd_) give_back_low_water(c_, fd_);
+    if (was_asleep) c_.rx.is_asleep = true;
   }
 
   Connection& c_;
   const int fd_;
-  bool is_lowered_ = false;
+  const bool is_lowered_;
+  const uint32_t copies_ = base::thread_copies();
 };
 
 // The kernel had no more for a call that has `got` bytes, but `io`.

@@ -122,8 +122,7 @@ int flush_tail(Connection& c, int fd, bool may_wait) {
     }
     if (!may_wait) return EAGAIN;
     const int waited = wait_ready(fd, POLLOUT, deadline);
-    fd = still(c, fd);
-    if (fd < 0) return EBADF;
+    if (!is_my_cookie(c, fd)) return EBADF;  // not by its name: in close() it has none any more
     if (waited == EAGAIN) return EAGAIN;
   }
   c.arena.free_block(std::exchange(c.tx.tail_block, Arena::kNoBlock));

@@ -334,9 +334,9 @@ void WatchedSet::unwatch(int fd) {
   if (!w->has_lazy_bell.load()) w->free();
 }
 
-// It may have been added again since: nobody knows which the kernel heard last. What is known of
-// one that is no member costs a question.
+// It may have been added again since: then nobody knows here what the kernel heard last.
 void WatchedSet::unwatch_late(int fd) {
+  if (!OtherMembers::is_listed(set_.load(std::memory_order_relaxed) - 1, fd)) return unwatch(fd);
   if (Watch* w = find_fd(fd); w != nullptr) hand_over(*w, fd);
 }
 

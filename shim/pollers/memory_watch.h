@@ -155,7 +155,7 @@ class WatchedSet {
   void note_kernel_asked();
 
  private:
-  struct Watch {
+  struct alignas(64) Watch {
     std::atomic<int> fd;  // plus 1; 0: free
     // Raised whenever it is freed or deleted: who looks without a Hold finds out that it is
     // another's.
@@ -270,7 +270,7 @@ class WatchedSet {
   std::atomic<unsigned> end_, next_;
   std::atomic<int64_t> asked_at_, ask_again_at_;  // the kernel, nanoseconds
   std::atomic<int64_t> others_busy_until_;        // one of them was reported lately
-  alignas(64) std::array<Watch, kMost> watches_;
+  std::array<Watch, kMost> watches_;
   OtherMembers others_;
 };
 

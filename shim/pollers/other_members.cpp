@@ -10,6 +10,7 @@
 
 #include "base/cancellation.h"
 #include "base/fd.h"
+#include "base/keep_errno.h"
 #include "shim/real.h"
 
 namespace ddpsock::shim {
@@ -18,31 +19,57 @@ namespace {
 // epoll's flags beside what poll() knows.
 constexpr uint32_t kPollEvents = 0x3fff;
 
-}  // namespace
+// What the kernel says of a set. Null: not all of it, or nothing.
+class Listing {
+ public:
+  explicit Listing(int set);
+  // Three lines of another kind, then "tfd:        5 events:       19 data:               7 pos:0
+  // ...".
+  template <typename Visit>
+  void each_line(Visit visit) const {
+    for (const char* line = text_; (line = strstr(line, "tfd:")) != nullptr; ++line) visit(line);
+  }
+  bool is_whole() const { return is_whole_; }
 
-// Three lines of another kind, then "tfd:        5 events:       19 data:               7 pos:0
-// ...".
-void OtherMembers::learn(int set) {
-  for (Member& m : members_) m.fd.store(0, std::memory_order_relaxed);
-  end_.store(0, std::memory_order_relaxed);
-  has_more_.store(true, std::memory_order_relaxed);
-  char text[4096];
-  snprintf(text, sizeof text, "/proc/self/fdinfo/%d", set);
-  const int saved_errno = errno;
+ private:
+  char text_[4096];
+  bool is_whole_ = false;
+};
+
+Listing::Listing(int set) {
+  snprintf(text_, sizeof text_, "/proc/self/fdinfo/%d", set);
+  const base::KeepErrno keep;
   const base::Uncancelled whole;
-  const int file = open(text, O_RDONLY | O_CLOEXEC);
+  const int file = open(text_, O_RDONLY | O_CLOEXEC);
   size_t size = 0;
   ssize_t n = file >= 0 ? 1 : -1;
-  while (n > 0 && size < sizeof text - 1) {
-    n = real.read(file, text + size, sizeof text - 1 - size);
+  while (n > 0 && size < sizeof text_ - 1) {
+    n = real.read(file, text_ + size, sizeof text_ - 1 - size);
     if (n > 0) size += static_cast<size_t>(n);
   }
   if (file >= 0) base::close_own(file);
-  errno = saved_errno;
-  if (n != 0) return;
-  text[size] = '\0';
-  has_more_.store(false, std::memory_order_relaxed);
-  for (const char* line = text; (line = strstr(line, "tfd:")) != nullptr; ++line) learn_line(line);
+  is_whole_ = n == 0;
+  text_[is_whole_ ? size : 0] = '\0';
+}
+
+}  // namespace
+
+bool OtherMembers::is_listed(int set, int fd) {
+  const Listing listing(set);
+  bool is_there = !listing.is_whole();
+  listing.each_line([&](const char* line) {
+    int member = -1;
+    is_there |= sscanf(line, "tfd: %d", &member) == 1 && member == fd;
+  });
+  return is_there;
+}
+
+void OtherMembers::learn(int set) {
+  for (Member& m : members_) m.fd.store(0, std::memory_order_relaxed);
+  end_.store(0, std::memory_order_relaxed);
+  const Listing listing(set);
+  has_more_.store(!listing.is_whole(), std::memory_order_relaxed);
+  listing.each_line([&](const char* line) { learn_line(line); });
 }
 
 void OtherMembers::learn_line(const char* line) {

@@ -20,6 +20,8 @@ class OtherMembers {
 
   // What `set` holds now, as the kernel lists it (/proc). Forgets what was known.
   void learn(int set);
+  // Does the kernel list `fd` as a member of `set`? True where it cannot be asked.
+  static bool is_listed(int set, int fd);
   // After EPOLL_CTL_ADD or MOD.
   void add(int fd, const epoll_event& event);
   void remove(int fd);

@@ -21,6 +21,7 @@
 
 #include "base/fd.h"
 #include "shim/policy/rings.h"
+#include "shim/run/elf_machine.h"
 
 namespace ddpsock::shim {
 namespace {
@@ -28,20 +29,6 @@ namespace {
 constexpr int kMostInterpreters = 4;        // the kernel's own limit (BINPRM_MAX_RECURSION)
 constexpr size_t kInterpreterLine = 256;    // likewise (BINPRM_BUF_SIZE)
 constexpr size_t kMostTable = 1024 * 1024;  // of program headers, notes or section names
-
-#if defined(__x86_64__)
-constexpr unsigned kMachine = EM_X86_64;
-#elif defined(__aarch64__)
-constexpr unsigned kMachine = EM_AARCH64;
-#elif defined(__riscv)
-constexpr unsigned kMachine = EM_RISCV;
-#elif defined(__powerpc64__)
-constexpr unsigned kMachine = EM_PPC64;
-#elif defined(__s390x__)
-constexpr unsigned kMachine = EM_S390;
-#else
-#error "name this machine's ELF number here"
-#endif
 
 using Reason = std::optional<std::string>;  // why not covered
 

@@ -10,11 +10,8 @@
 // then leaks it into a program that has no use for it.
 #include <alloca.h>
 #include <fcntl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <utility>
 
 #include "base/keep_errno.h"
@@ -31,6 +28,7 @@
 #include "shim/real.h"
 #include "shim/run/exec_target.h"
 #include "shim/run/inherit.h"
+#include "shim/run/inherited_streams.h"
 #include "shim/run/shell_command.h"
 #include "shim/run/spawn_actions.h"
 
@@ -46,70 +44,6 @@ void set_inheritable(int fd, bool is_inheritable) {
   if (fd >= 0) real.fcntl(fd, F_SETFD, is_inheritable ? 0 : FD_CLOEXEC);
 }
 
-bool is_inheritable(int fd) {
-  const int flags = real.fcntl(fd, F_GETFD);
-  return flags >= 0 && (flags & FD_CLOEXEC) == 0;
-}
-
-uint64_t cookie_of(int fd) {
-  uint64_t cookie = 0;
-  socklen_t size = sizeof(cookie);
-  return real.getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) == 0 ? cookie : 0;
-}
-
-// Sockets under numbers that the table does not know: a vfork child's own.
-class OtherNumbers {
- public:
-  OtherNumbers() {
-    // dup2 to 0, 1 and 2, or to the lowest that is free.
-    for (int fd = 0; fd < fds_end() + kBeyond && !is_full(); ++fd)
-      if (!is_ours(fd) && is_inheritable(fd))
-        if (const uint64_t cookie = cookie_of(fd); cookie != 0) numbers_[count_++] = {fd, cookie};
-  }
-  // Then there may be more.
-  bool is_full() const { return count_ == numbers_.size(); }
-  bool has(int fd) const {
-    const uint64_t cookie = count_ > 0 ? cookie_of(fd) : 0;
-    return cookie != 0 && find([=](const Number& n) { return n.cookie == cookie; }) >= 0;
-  }
-  // Under which the stream is open that the table has at `fd`, where the child has closed that
-  // number; -1: none.
-  int number_of_closed(int fd) const {
-    if (count_ == 0 || real.fcntl(fd, F_GETFD) >= 0) return -1;
-    const SocketUse use(fd);
-    if (!use || !has_live_stream(use.phase())) return -1;
-    engine::Stream& stream = *use->stream.load(std::memory_order_acquire);
-    const auto found = find([&](const Number& n) {
-      stream.forget_comparison();
-      return stream.is_behind(n.fd);
-    });
-    stream.forget_comparison();
-    return found;
-  }
-
- private:
-  static constexpr int kBeyond = 16;
-  struct Number {
-    int fd;
-    uint64_t cookie;
-  };
-  template <typename Is>
-  int find(Is is) const {
-    const auto end = numbers_.begin() + count_;
-    const auto it = std::find_if(numbers_.begin(), end, is);
-    return it != end ? it->fd : -1;
-  }
-
-  std::array<Number, 64> numbers_;
-  size_t count_ = 0;
-};
-
-bool is_stream(int fd) {
-  if (!is_ours(fd)) return false;
-  const SocketUse use(fd);
-  return use && has_live_stream(use.phase());
-}
-
 // A program that is about to be executed, and how.
 struct Execution {
   const ExecTarget& target;
@@ -118,6 +52,9 @@ struct Execution {
   LeavingListeners& leaving;
   Successor successor = Successor::kThisProcess;
   const posix_spawn_file_actions_t* actions = nullptr;
+
+  // Does what executes it go on? A forked child's parent does.
+  bool is_beside() const { return successor == Successor::kChild || !is_executed_itself(); }
 };
 
 bool has_streams() {
@@ -126,42 +63,11 @@ bool has_streams() {
   return false;
 }
 
-// A vfork child closes the numbers of what it leaves to the program under others, as Python's
-// subprocess does. It finds them again by those that the table knows, its own, until it executes.
-void reopen_closed() {
-  if (!is_vfork_child()) return;
-  const OtherNumbers others;
-  for (int fd = 0; fd < fds_end(); ++fd)
-    if (const int number = is_stream(fd) ? others.number_of_closed(fd) : -1; number >= 0)
-      real.dup3(number, fd, O_CLOEXEC);
-}
-
-// visit(fd) for every stream that the program will have. False: there may be others.
-template <typename Visit>
-bool visit_inherited_streams(const Execution& e, Visit visit) {
-  const OtherNumbers others;
-  bool are_all = !others.is_full();
-  for (int fd = 0; fd < fds_end(); ++fd) {
-    if (!is_stream(fd)) continue;
-    if (is_inheritable(fd) || is_duplicated_by(e.actions, fd) || others.has(fd))
-      visit(fd);
-    else if (are_all)
-      are_all = others.number_of_closed(fd) < 0;
-  }
-  return are_all;
-}
-
 // Why the program will be without the library; null if it will have it. errno is kept.
 const char* why_without_library(const ExecTarget& target, char* const* environment) {
   if (!is_library_preloaded(environment)) return "LD_PRELOAD does not name libddpsock";
   const base::KeepErrno keep;
-  return why_not_preloaded(target);
-}
-
-bool inherits_any_stream(const Execution& e) {
-  bool does = false;
-  const bool are_all = visit_inherited_streams(e, [&](int) { does = true; });
-  return does || !are_all;
+  return look_at(target).why_not_preloaded;
 }
 
 // Why what streams are made of may not be shared with the program; null if it may.
@@ -173,39 +79,24 @@ const char* why_not_shared(const Execution& e) {
   return nullptr;
 }
 
-bool is_beside(const Execution& e) {
-  return e.successor == Successor::kChild || !is_executed_itself();
-}
-
-// Numbers that a program is started for, as inetd's are: it would take FPDUs for what its client
-// says. Others it has by accident, and leaves alone.
-void reset_given(const Execution& e) {
-  if (is_doubtful(e.why) || !may_be_executed(e.target)) return;
-  visit_inherited_streams(e, [&](int fd) {
-    const bool is_duplicated = !is_inheritable(fd) || is_duplicated_by(e.actions, fd);
-    const bool is_meant = fd <= STDERR_FILENO && !is_stray(fd, is_beside(e));
-    if (is_meant || is_duplicated) reset_handed_out(fd);
+// A program that is started for a connection would take FPDUs for what its client says.
+void reset_given(const Execution& e, const InheritedStreams& streams) {
+  if (is_doubtful(e.why) || !look_at(e.target).may_be_executed) return;
+  streams.visit([&](int fd) {
+    if (streams.is_meant(fd)) reset_handed_out(fd);
   });
-}
-
-HandoverNote handover_note(const Execution& e, int handover_fd) {
-  HandoverNote note{handover_fd};
-  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)
-    if (is_stray(fd, is_beside(e))) note.strayed |= 1U << fd;
-  return note;
 }
 
 // May the program find the streams? One that may not, or has not the library, gets plain
 // connections; what cannot be made plain is logged. REQUIRES: it inherits some.
-bool may_carry(const Execution& e) {
+bool may_carry(const Execution& e, const InheritedStreams& streams) {
   const char* why_not = why_not_shared(e);
   const char* why = e.why != nullptr ? e.why : why_not;
   if (why == nullptr) return true;
-  if (e.why != nullptr) visit_inherited_streams(e, [&](int fd) { e.leaving.note_given(fd); });
-  if (!leave_ddp_mode_each([&](auto visit) { visit_inherited_streams(e, visit); }, why,
-                           !is_vfork_child())) {
+  if (e.why != nullptr) streams.visit([&](int fd) { e.leaving.note_given(fd); });
+  if (!leave_ddp_mode_each([&](auto visit) { streams.visit(visit); }, why, !is_vfork_child())) {
     log_exec(e.target.path, why);
-    if (e.why != nullptr) reset_given(e);
+    if (e.why != nullptr) reset_given(e, streams);
   }
   // A static program may yet start one that is not.
   return why_not == nullptr && is_library_preloaded(e.environment);
@@ -213,8 +104,8 @@ bool may_carry(const Execution& e) {
 
 // What the program inherits it must find in the kernel: it has no part in memory shared with a
 // peer.
-void leave_memory_for_program(const Execution& e) {
-  visit_inherited_streams(e, [](int fd) {
+void leave_memory_for_program(const InheritedStreams& streams) {
+  streams.visit([](int fd) {
     const SocketUse use(fd);
     if (!use || !has_live_stream(use.phase())) return;
     engine::Stream& stream = *use->stream.load(std::memory_order_acquire);
@@ -265,13 +156,14 @@ int run_carrying(const Execution& e, Run run) {
   pid_t child = 0;
   WatchedSet::tell_kernel();  // it may have sets of ours, and nothing else of them
   if (!has_streams()) return run(e.environment, child);
-  reopen_closed();
-  if (!inherits_any_stream(e) || !may_carry(e)) return run_apart(e, run);
-  leave_memory_for_program(e);
+  const InheritedStreams streams(e.actions, e.is_beside());
+  if (!streams.is_any() || !may_carry(e, streams)) return run_apart(e, run);
+  leave_memory_for_program(streams);
   engine::StreamEngine& engine = engine::user_stream_engine();
   const engine::StreamEngine::Handover handover = engine.begin_handover(e.successor);
   // Even a closed one tells the number under which the parent may have it.
-  HandoverEntry entry(handover_note(e, handover.fd >= 0 ? handover.fd : engine.handover_fd()));
+  const int handover_fd = handover.fd >= 0 ? handover.fd : engine.handover_fd();
+  HandoverEntry entry({handover_fd, streams.strayed()});
   const auto extended =
       static_cast<char**>(alloca((count_entries(e.environment) + 2) * sizeof(char*)));
   extend_environment(extended, e.environment, entry.text());
@@ -328,7 +220,7 @@ auto start_shell(const char* command, Start start, HasFailed has_failed) {
   if (why != nullptr) leaving.note_inheritable(false);
   const Execution e{kShell, environ, why, leaving, Successor::kChild};
   decltype(start(command, std::declval<pid_t&>())) result;
-  if (!inherits_any_stream(e)) {
+  if (!InheritedStreams(nullptr, true).is_any()) {
     pid_t child = 0;
     result = start(command, child);
   } else {
@@ -398,7 +290,7 @@ int own_execvp(const char* file, char* const* arguments) {
 
 int own_execvpe(const char* file, char* const* arguments, char* const* environment) {
   if (!is_any_ours()) return real.execvpe(file, arguments, environment);
-  return exec_carrying({AT_FDCWD, file, true}, environment, [=](char* const* extended) {
+  return exec_carrying({AT_FDCWD, file, true, true}, environment, [=](char* const* extended) {
     return real.execvpe(file, arguments, extended);
   });
 }

@@ -5,7 +5,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -19,6 +22,7 @@
 #include "base/fd.h"
 #include "base/kernel_call.h"
 #include "base/kernel_view.h"
+#include "shim/run/elf_machine.h"
 
 namespace ddpsock::shim {
 namespace {
@@ -28,14 +32,9 @@ constexpr const char kStatic[] = "the program is static";
 constexpr const char kAnotherUsers[] = "the program runs as another user";
 constexpr const char kUnreadable[] = "the program cannot be read";
 constexpr const char kUntold[] = "the program cannot be told";
-constexpr int kMostInterpreters = 5;  // of interpreters, as the kernel has it
+constexpr int kMostFiles = 6;  // the program and those that interpret, as the kernel has it
 using Path = std::array<char, PATH_MAX>;
 using Head = std::array<char, 256>;  // as much as the kernel reads of a script
-
-// A FIFO or a device would keep us waiting.
-int open_to_look(int directory, const Path& path) {
-  return openat(directory, path.data(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-}
 
 // True if `fd` is an ELF program that names no dynamic linker. `header` must be of this class.
 bool is_static(int fd, const Elf64_Ehdr& header) {
@@ -48,21 +47,54 @@ bool is_static(int fd, const Elf64_Ehdr& header) {
   return true;
 }
 
-bool changes_user(const struct stat& file) {
-  return ((file.st_mode & S_ISUID) != 0 && file.st_uid != base::kernel::geteuid()) ||
-         ((file.st_mode & S_ISGID) != 0 && file.st_gid != base::kernel::getegid());
+// A look at a file that exec would take. `fd`: -1 if it may not be read, or none is left.
+struct Seen {
+  int directory;
+  const char* path;  // "": `directory` is the file
+  struct stat file;
+  int fd;
+};
+
+bool has_capabilities(const Seen& seen) {
+  constexpr char kName[] = "security.capability";
+  if (seen.fd >= 0) return base::kernel::fgetxattr(seen.fd, kName, nullptr, 0) > 0;
+  const bool is_named = seen.path[0] == '/' || (seen.path[0] != '\0' && seen.directory == AT_FDCWD);
+  return is_named && base::kernel::getxattr(seen.path, kName, nullptr, 0) > 0;
 }
 
-// Of a file that may be executed and not read, as sudo on some systems.
-const char* judge_unreadable(int directory, const Path& path) {
+// Neither a process that has given it up nor a file system mounted so changes users.
+bool are_users_kept(const Seen& seen) {
+  if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1) return true;
+  struct statfs where;
+  const long result = seen.fd >= 0 ? base::kernel_call(SYS_fstatfs, seen.fd, &where)
+                                   : base::kernel_call(SYS_statfs, seen.path, &where);
+  return result == 0 && (where.f_flags & ST_NOSUID) != 0;
+}
+
+bool changes_user(const Seen& seen) {
+  const struct stat& file = seen.file;
+  const mode_t mode = file.st_mode;
+  const bool changes =
+      ((mode & S_ISUID) != 0 && file.st_uid != base::kernel::geteuid()) ||
+      ((mode & S_ISGID) != 0 && (mode & S_IXGRP) != 0 && file.st_gid != base::kernel::getegid()) ||
+      has_capabilities(seen);
+  return changes && !are_users_kept(seen);
+}
+
+// Does the kernel perhaps know what runs files of other formats, and of other machines?
+bool has_other_formats() {
   struct stat file;
-  const bool is_seen = base::kernel_call(SYS_newfstatat, directory, path.data(), &file, 0) == 0;
-  return is_seen && S_ISREG(file.st_mode) && changes_user(file) ? kAnotherUsers : kUnreadable;
+  return base::kernel::stat("/proc/sys/fs/binfmt_misc/register", file) == 0;
+}
+
+bool is_of_this_machine(const Head& head) {
+  Elf32_Ehdr header;  // as far as is asked for, both classes are the same
+  std::memcpy(&header, head.data(), sizeof header);
+  return header.e_machine == kMachine || (kMachine == EM_X86_64 && header.e_machine == EM_386);
 }
 
 // The interpreter that a script's first line names. False: it is no script.
-bool read_interpreter(const Head& head, size_t size, Path& interpreter) {
-  std::string_view line(head.data(), size);
+bool read_interpreter(std::string_view line, Path& interpreter) {
   if (!line.starts_with("#!")) return false;
   line = line.substr(2, line.find('\n') - 2);
   const size_t begin = line.find_first_not_of(" \t");
@@ -73,23 +105,29 @@ bool read_interpreter(const Head& head, size_t size, Path& interpreter) {
   return true;
 }
 
-// Null and `next` set: it depends on that program. Null and not: what exec refuses.
-const char* judge(int fd, Path& next) {
-  struct stat file{};
-  if (base::kernel::fstat(fd, file) == 0 && !S_ISREG(file.st_mode)) return nullptr;
-  Head head{};
-  const ssize_t size = pread(fd, head.data(), head.size(), 0);
-  if (size < 0) return kUnreadable;
-  if (std::memcmp(head.data(), ELFMAG, SELFMAG) != 0) {
-    if (!read_interpreter(head, static_cast<size_t>(size), next)) strcpy(next.data(), kShell);
-    return nullptr;
-  }
-  if (changes_user(file) || base::kernel::fgetxattr(fd, "security.capability", nullptr, 0) > 0)
-    return kAnotherUsers;
+const char* judge_elf(const Seen& seen, const Head& head) {
+  if (changes_user(seen)) return kAnotherUsers;
   if (head[EI_CLASS] != ELFCLASS64) return "the program is of another kind of machine";
   Elf64_Ehdr header;
   std::memcpy(&header, head.data(), sizeof header);
-  return is_static(fd, header) ? kStatic : nullptr;
+  return is_static(seen.fd, header) ? kStatic : nullptr;
+}
+
+// `next` set: it depends on that program.
+ExecOutlook judge(const Seen& seen, bool has_shell, Path& next) {
+  Head head{};
+  const ssize_t size = seen.fd < 0 ? -1 : pread(seen.fd, head.data(), head.size(), 0);
+  if (size < 0) return {true, changes_user(seen) ? kAnotherUsers : kUnreadable};
+  if (std::memcmp(head.data(), ELFMAG, SELFMAG) == 0) {
+    const bool is_known = is_of_this_machine(head) || has_other_formats();
+    return {is_known, is_known ? judge_elf(seen, head) : nullptr};
+  }
+  const std::string_view text(head.data(), static_cast<size_t>(size));
+  if (read_interpreter(text, next)) return {true, nullptr};
+  const bool is_text = text.find('\0') == text.npos;
+  if (!has_shell && (is_text || !has_other_formats())) return {false, nullptr};
+  strcpy(next.data(), kShell);
+  return {true, nullptr};
 }
 
 // As exec does it; false if there is none.
@@ -126,49 +164,36 @@ bool resolve(const ExecTarget& target, Path& path) {
 
 }  // namespace
 
-bool may_be_executed(const ExecTarget& target) {
-  Path path;
-  if (!resolve(target, path)) return false;
-  int directory = target.directory;
-  for (int i = 0; i < kMostInterpreters; ++i) {
-    const bool is_file_itself = path[0] == '\0';
-    struct stat file;  // asked for without a descriptor, of which there may be none left
-    const int how = is_file_itself ? AT_EMPTY_PATH : 0;
-    if (base::kernel_call(SYS_newfstatat, directory, path.data(), &file, how) != 0 ||
-        !S_ISREG(file.st_mode) ||
-        (!is_file_itself && !base::kernel::is_executable(path.data(), directory)))
-      return false;
-    const int fd = is_file_itself ? directory : open_to_look(directory, path);
-    if (fd < 0) return true;  // nothing speaks against it
-    Head head{};
-    const ssize_t size = pread(fd, head.data(), head.size(), 0);
-    if (fd != target.directory) base::close_own(fd);
-    if (size < 0) return true;
-    const std::string_view text(head.data(), static_cast<size_t>(size));
-    if (!text.starts_with("#!")) return target.is_searched || text.find('\0') != text.npos;
-    // Exec asks the same of what it names.
-    if (!read_interpreter(head, text.size(), path)) return false;
-    directory = AT_FDCWD;
-  }
-  return false;
+// Is it a file to execute? Without a descriptor, of which there may be none left; what a filter of
+// system calls forbids to ask does not say no.
+static bool see(Seen& seen) {
+  const auto is_no = [] { return errno != EPERM && errno != ENOSYS; };
+  const bool is_file_itself = seen.path[0] == '\0';
+  const int how = is_file_itself ? AT_EMPTY_PATH : 0;
+  if (base::kernel_call(SYS_newfstatat, seen.directory, seen.path, &seen.file, how) != 0)
+    return !is_no();
+  return S_ISREG(seen.file.st_mode) &&
+         (is_file_itself || base::kernel::is_executable(seen.path, seen.directory) || !is_no());
 }
 
-const char* why_not_preloaded(const ExecTarget& target) {
+ExecOutlook look_at(const ExecTarget& target) {
   Path path;
-  if (!resolve(target, path)) return nullptr;
-  const bool is_file_itself = path[0] == '\0';
+  if (!resolve(target, path)) return {false, nullptr};
   int directory = target.directory;
-  for (int i = 0; i < kMostInterpreters; ++i) {
-    const int fd = i == 0 && is_file_itself ? directory : open_to_look(directory, path);
-    if (fd < 0)
-      return errno == ENOENT || errno == ENOTDIR ? nullptr : judge_unreadable(directory, path);
-    path[0] = '\0';
-    const char* why = judge(fd, path);
-    if (fd != target.directory) base::close_own(fd);
-    if (why != nullptr || path[0] == '\0') return why;
+  for (int i = 0; i < kMostFiles; ++i) {
+    Path next{};
+    Seen seen{directory, path.data(), {}, -1};
+    if (!see(seen)) return {false, nullptr};
+    const bool is_file_itself = path[0] == '\0';
+    seen.fd = is_file_itself ? directory
+                             : openat(directory, path.data(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const ExecOutlook outlook = judge(seen, target.has_shell, next);
+    if (seen.fd >= 0 && !is_file_itself) base::close_own(seen.fd);
+    if (next[0] == '\0') return outlook;
+    path = next;
     directory = AT_FDCWD;
   }
-  return kUntold;
+  return {true, kUntold};
 }
 
 bool is_doubtful(const char* why_not_preloaded) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Will a program that is about to be executed load this library?
+// A program that is about to be executed: will it be, and will it load this library?
 #ifndef DDPSOCK_SHIM_RUN_EXEC_TARGET_H_
 #define DDPSOCK_SHIM_RUN_EXEC_TARGET_H_
 
@@ -11,17 +11,20 @@ struct ExecTarget {
   int directory;
   const char* path;
   bool is_searched = false;
+  bool has_shell = false;  // libc has the shell run what the kernel does not
 };
 
-// Static text: why the dynamic linker will not preload anything into the program, or into that
-// which interprets it, or that this cannot be told. Null if it will, or if there is no such file.
-// Async-signal-safe; errno may change.
-const char* why_not_preloaded(const ExecTarget& target);
-// Is that answer one that only says what could not be found out?
-bool is_doubtful(const char* why_not_preloaded);
+struct ExecOutlook {
+  bool may_be_executed;  // nothing that can be seen speaks against it; no promise
+  // Static text: why the dynamic linker will not preload anything into the program, or into that
+  // which interprets it, or that this cannot be told. Null if it will, or nothing is executed.
+  const char* why_not_preloaded;
+};
 
-// As far as a look tells, which is no promise. errno may change.
-bool may_be_executed(const ExecTarget& target);
+// Async-signal-safe; needs no descriptor to tell what may be executed. errno may change.
+ExecOutlook look_at(const ExecTarget& target);
+// Does that only say what could not be found out?
+bool is_doubtful(const char* why_not_preloaded);
 
 }  // namespace ddpsock::shim
 

@@ -8,7 +8,6 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
-#include <array>
 #include <cstdlib>
 
 #include "base/fd.h"
@@ -27,10 +26,7 @@ namespace {
 constexpr char kInheritedReason[] = "inherited from the program before";
 constexpr int kHighFd = 1000;  // as engines choose for their own
 
-// Whom 0 to 2 were given to, and what was behind them.
 constinit pid_t given_to = 0;
-constinit std::array<const Socket*, STDERR_FILENO + 1> given{};
-constinit unsigned strayed = 0;
 
 // A parent that closes everything but what it passes on closes the handover too; while it lives,
 // its own copy can be had under the same number. What lies there by chance is not adopted.
@@ -81,9 +77,20 @@ void enter_inherited(int fd) {
     stream->release(fd);
   } else if (const int other = find_entered(stream, fd); other >= 0) {
     share_fd(other, fd);
+    const Hint hint = hint_of(other);
+    set_hint(fd, hint.origin, hint.reason);
   } else {
     enter_stream(fd, *stream);
   }
+}
+
+// Where it is meant under one number, it is.
+void note_given(int fd, bool has_strayed) {
+  const SocketUse use(fd);
+  if (!use) return;
+  const bool was_given = use->is_given.exchange(true, std::memory_order_relaxed);
+  use->is_stray.store(has_strayed && (!was_given || use->is_stray.load()),
+                      std::memory_order_relaxed);
 }
 
 void take_over(HandoverNote note) {
@@ -92,10 +99,9 @@ void take_over(HandoverNote note) {
   engine::user_stream_engine().finish_adoption();
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
     cover_standard_file(fd);
-    given[static_cast<size_t>(fd)] = socket_at(fd);
+    note_given(fd, (note.strayed >> fd & 1) != 0);
   }
   given_to = getpid();
-  strayed = note.strayed;
 }
 
 // After the table of real functions is filled (real.cpp).
@@ -111,13 +117,6 @@ void take_over(HandoverNote note) {
 }
 
 }  // namespace
-
-// A number that means another connection since was made for what is executed.
-bool is_stray(int fd, bool is_beside) {
-  const auto number = static_cast<size_t>(fd);
-  return number < given.size() && given[number] != nullptr && given[number] == socket_at(fd) &&
-         (is_beside || (strayed >> number & 1) != 0);
-}
 
 bool is_executed_itself() {
   return given_to == getpid();

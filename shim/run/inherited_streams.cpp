@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "shim/run/inherited_streams.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "shim/real.h"
+#include "shim/run/spawn_actions.h"
+
+namespace ddpsock::shim {
+namespace {
+
+bool is_inheritable(int fd) {
+  const int flags = real.fcntl(fd, F_GETFD);
+  return flags >= 0 && (flags & FD_CLOEXEC) == 0;
+}
+
+// 0 if it is no socket of TCP's.
+uint64_t cookie_of(int fd) {
+  int protocol = 0;
+  socklen_t size = sizeof protocol;
+  if (real.getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) != 0 ||
+      protocol != IPPROTO_TCP)
+    return 0;
+  uint64_t cookie = 0;
+  size = sizeof cookie;
+  return real.getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) == 0 ? cookie : 0;
+}
+
+// Is what the table has at `from` behind `fd`?
+bool is_stream_behind(int from, int fd) {
+  const SocketUse use(from);
+  if (!use || !has_live_stream(use.phase())) return false;
+  engine::Stream& stream = *use->stream.load(std::memory_order_acquire);
+  stream.forget_comparison();
+  const bool is_it = stream.is_behind(fd);
+  stream.forget_comparison();
+  return is_it;
+}
+
+}  // namespace
+
+OtherNumbers::OtherNumbers() {
+  const bool may_differ = is_vfork_child();
+  for (int fd = 0; fd < fds_end() + kBeyond && !is_full(); ++fd) {
+    if (is_ours(fd) && (!may_differ || is_stream_behind(fd, fd))) continue;
+    if (!is_inheritable(fd)) continue;
+    if (const uint64_t cookie = cookie_of(fd); cookie != 0) numbers_[count_++] = {fd, cookie};
+  }
+}
+
+int OtherNumbers::number_of(int fd) const {
+  if (count_ == 0) return -1;
+  const uint64_t cookie = has(fd) ? 0 : cookie_of(fd);
+  for (size_t i = 0; i < count_; ++i) {
+    const Number& n = numbers_[i];
+    if (cookie != 0 ? n.cookie == cookie : is_stream_behind(fd, n.fd)) return n.fd;
+  }
+  return -1;
+}
+
+bool OtherNumbers::has(int number) const {
+  for (size_t i = 0; i < count_; ++i)
+    if (numbers_[i].fd == number) return true;
+  return false;
+}
+
+InheritedStreams::InheritedStreams(const posix_spawn_file_actions_t* actions, bool is_beside)
+    : actions_(actions), is_beside_(is_beside), are_all_known_(!others_.is_full()) {
+  if (is_vfork_child()) reopen_closed();
+  for (; next_ < fds_end() && count_ < found_.size(); ++next_)
+    if (is_inherited(next_)) found_[count_++] = next_;
+}
+
+// Nothing was executed.
+InheritedStreams::~InheritedStreams() {
+  for (size_t i = 0; i < count_reopened_; ++i) real.close(reopened_[i]);
+}
+
+// As Python's subprocess closes them. Nothing is replaced: a child may share its descriptors with
+// threads that open others meanwhile.
+void InheritedStreams::reopen_closed() {
+  for (int fd = 0; fd < fds_end(); ++fd) {
+    if (!is_stream(fd) || real.fcntl(fd, F_GETFD) >= 0) continue;
+    const int number = others_.number_of(fd);
+    if (number < 0) continue;
+    const int copy =
+        count_reopened_ < reopened_.size() ? real.fcntl(number, F_DUPFD_CLOEXEC, fd) : -1;
+    if (copy == fd) {
+      reopened_[count_reopened_++] = fd;
+    } else {
+      if (copy >= 0) real.close(copy);
+      are_all_known_ = false;
+    }
+  }
+}
+
+// Is it left to the program where it is?
+bool InheritedStreams::is_left(int fd) const {
+  return is_inheritable(fd) && !others_.has(fd);
+}
+
+bool InheritedStreams::is_inherited(int fd) const {
+  return is_stream(fd) &&
+         (is_left(fd) || is_duplicated_by(actions_, fd) || others_.number_of(fd) >= 0);
+}
+
+bool InheritedStreams::does_stray(int fd) const {
+  const SocketUse use(fd);
+  return use && ((is_beside_ && use->is_given.load(std::memory_order_relaxed)) ||
+                 use->is_stray.load(std::memory_order_relaxed));
+}
+
+bool InheritedStreams::is_meant(int fd) const {
+  const bool is_made = !is_left(fd) || is_duplicated_by(actions_, fd) || others_.number_of(fd) >= 0;
+  return (is_made || fd <= STDERR_FILENO) && !does_stray(fd);
+}
+
+unsigned InheritedStreams::strayed() const {
+  unsigned bits = 0;
+  for (int number = STDIN_FILENO; number <= STDERR_FILENO; ++number) {
+    const int source = duplicated_to(actions_, number);
+    visit([&](int fd) {
+      const bool is_there = source >= 0           ? fd == source
+                            : others_.has(number) ? others_.number_of(fd) == number
+                                                  : fd == number && is_left(fd);
+      if (is_there && does_stray(fd)) bits |= 1U << number;
+    });
+  }
+  return bits;
+}
+
+}  // namespace ddpsock::shim

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Which streams of this process a program finds that is about to be executed, and under which
+// numbers. Asked where memory may not be allocated (exec.cpp).
+#ifndef DDPSOCK_SHIM_RUN_INHERITED_STREAMS_H_
+#define DDPSOCK_SHIM_RUN_INHERITED_STREAMS_H_
+
+#include <spawn.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/stream.h"
+#include "shim/fd_table.h"
+#include "shim/stream_call.h"
+
+namespace ddpsock::shim {
+
+// Has the table a stream at `fd`?
+inline bool is_stream(int fd) {
+  if (!is_ours(fd)) return false;
+  const SocketUse use(fd);
+  return use && has_live_stream(use.phase());
+}
+
+// Sockets of TCP that a vfork child has under numbers of which the table, its parent's, knows
+// nothing, or something else.
+class OtherNumbers {
+ public:
+  OtherNumbers();
+  // Then there may be more.
+  bool is_full() const { return count_ == numbers_.size(); }
+  // Under which of these the stream is open too that the table has at `fd`; -1: none.
+  int number_of(int fd) const;
+  bool has(int number) const;
+
+ private:
+  static constexpr int kBeyond = 16;
+  struct Number {
+    int fd;
+    uint64_t cookie;
+  };
+
+  std::array<Number, 64> numbers_;
+  size_t count_ = 0;
+};
+
+class InheritedStreams {
+ public:
+  // `actions`: what posix_spawn does first, or null. `is_beside`: this process, or the one whose
+  // vfork child this is, goes on beside the program. What a vfork child has closed and leaves to
+  // the program under another number is open here again, until it executes.
+  InheritedStreams(const posix_spawn_file_actions_t* actions, bool is_beside);
+  ~InheritedStreams();
+  InheritedStreams(const InheritedStreams&) = delete;
+  InheritedStreams& operator=(const InheritedStreams&) = delete;
+
+  // visit(fd) for each, by the table's number.
+  template <typename Visit>
+  void visit(Visit visit) const {
+    for (size_t i = 0; i < count_; ++i) visit(found_[i]);
+    for (int fd = next_; fd < fds_end(); ++fd)
+      if (is_inherited(fd)) visit(fd);
+  }
+  // Or may there be one that could not be found?
+  bool is_any() const { return count_ > 0 || next_ < fds_end() || !are_all_known_; }
+
+  // Is the program started for the stream at `fd`? That is so under 0 to 2, as inetd's are, and
+  // where a number was made for it. Others it has by accident; and also, under any number, what
+  // this program was given so itself, which answers there behind what it starts beside it, or what
+  // strayed to it in the same way.
+  bool is_meant(int fd) const;
+  // Those of the program's 0 to 2, a bit for each, that have strayed there.
+  unsigned strayed() const;
+
+ private:
+  void reopen_closed();
+  bool is_left(int fd) const;
+  bool is_inherited(int fd) const;
+  bool does_stray(int fd) const;
+
+  const posix_spawn_file_actions_t* const actions_;
+  const bool is_beside_;
+  const OtherNumbers others_;
+  std::array<int, 64> found_, reopened_;
+  size_t count_ = 0, count_reopened_ = 0;
+  int next_ = 0;  // from here on they are looked for anew
+  bool are_all_known_;
+};
+
+}  // namespace ddpsock::shim
+
+#endif  // DDPSOCK_SHIM_RUN_INHERITED_STREAMS_H_
