@@ -59,13 +59,15 @@ def check_paths(path, name, data):
             yield f"{name}:{number}: names a path of one machine"
 
 
+def is_formatted(*paths):
+    return subprocess.run(["clang-format-19", "--dry-run", "--Werror", *map(str, paths)], capture_output=True).returncode == 0
+
+
 def check_format(paths):
-    failed = []
-    for path in paths:
-        run = subprocess.run(["clang-format-19", "--dry-run", "--Werror", str(path)], capture_output=True)
-        if run.returncode != 0:
-            failed.append(f"{path.relative_to(ROOT)}: not formatted; run ./dev fmt")
-    return failed
+    # To start it for each file takes ten times as long as all of them take.
+    if not paths or is_formatted(*paths):
+        return []
+    return [f"{path.relative_to(ROOT)}: not formatted; run ./dev fmt" for path in paths if not is_formatted(path)]
 
 
 def main():
