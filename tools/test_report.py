@@ -64,9 +64,11 @@ def plain_case(entry, test):
 
 
 def cases_of(build):
-    log = build / "meson-logs" / "testlog.json"
-    if not log.exists():
-        return
+    for log in sorted((build / "meson-logs").glob("testlog*.json")):
+        yield from cases_of_run(build, log)
+
+
+def cases_of_run(build, log):
     with open(log, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             entry = json.loads(line)

@@ -68,6 +68,14 @@ class TestReportTest(unittest.TestCase):
         self.add_build(("a", "FAIL", [PASS.format("x"), FAIL.format("y")], ""))
         self.assertEqual(self.report()[1][-1], "1 passed, 1 failed, 0 skipped")
 
+    def test_counts_all_runs_of_a_build(self):
+        self.add_build(("a", "OK", [PASS.format("x")], ""))
+        later = {"name": "ddpsock:alone / b", "result": "FAIL", "returncode": 1, "stdout": "two calls more"}
+        (pathlib.Path(self.builds[0]) / "meson-logs" / "testlog-alone.json").write_text(json.dumps(later) + "\n")
+        status, lines = self.report()
+        self.assertEqual((status, lines[-1]), (1, "1 passed, 1 failed, 0 skipped"))
+        self.assertIn("two calls more", lines)
+
     def test_says_why_something_was_skipped(self):
         self.add_build(("a", "OK", [PASS.format("x"), SKIP.format("y")], ""), ("b", "SKIP", None, "needs two hosts"))
         status, lines = self.report()
