@@ -1,21 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "connect/handshake.h"
 
-#include <poll.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 
 #include "base/sys.h"
+#include "connect/wait.h"
 #include "mpa/format.h"
 
 namespace ddpsock::connecting {
 namespace {
 
-// poll() counts milliseconds in an int, and a clock set wrong must not hide a deadline.
-constexpr int64_t kLongestPollMs = 1'000;
+// Once TCP is connected, and it has not failed, one of the two is there.
+template <typename End, typename Verb>
+auto at_end(End& end, const Verb& verb) {
+  if (auto* initiator = std::get_if<mpa::Initiator>(&end)) return verb(*initiator);
+  return verb(*std::get_if<mpa::Responder>(&end));
+}
+
+void set_no_delay(int fd) {
+  const int on = 1;
+  base::sys.setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
 
 }  // namespace
 
@@ -34,69 +44,130 @@ engine::Parameters parameters_of(const mpa::Agreement& agreed, uint32_t max_ulpd
           .max_ulpdu = max_ulpdu};
 }
 
+Handshake::Handshake(int fd, const Call& call) : fd_(fd), call_(call) {
+  set_no_delay(fd);
+}
+
+Handshake::Handshake(int fd, const mpa::Responder& responder) : fd_(fd), end_(responder) {
+  set_no_delay(fd);
+}
+
 mpa::StartupState Handshake::state() const {
-  return std::visit([](const auto& e) { return e.state(); }, end_);
+  if (std::holds_alternative<Connecting>(end_)) return mpa::StartupState::kSending;
+  if (std::holds_alternative<mpa::StartupFailure>(end_)) return mpa::StartupState::kFailed;
+  return at_end(end_, [](const auto& e) { return e.state(); });
 }
 const mpa::Agreement& Handshake::agreement() const {
-  return std::visit([](const auto& e) -> const mpa::Agreement& { return e.agreement(); }, end_);
+  return *at_end(end_, [](const auto& e) { return &e.agreement(); });
 }
 const mpa::StartupFailure& Handshake::failure() const {
-  return std::visit([](const auto& e) -> const mpa::StartupFailure& { return e.failure(); }, end_);
+  if (const auto* failure = std::get_if<mpa::StartupFailure>(&end_)) return *failure;
+  return *at_end(end_, [](const auto& e) { return &e.failure(); });
+}
+
+void Handshake::fail_tcp(int error) {
+  tcp_error_ = error;
+  end_ = mpa::StartupFailure{};
+}
+
+// Then end_ has what comes next: the initiator, or why there is none.
+bool Handshake::is_connected(Time now) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  // What tells nothing fails with the first byte.
+  const bool is_known = base::sys.getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
+  if (is_known && (info.tcpi_state == TCP_SYN_SENT || info.tcpi_state == TCP_SYN_RECV)) {
+    if (now < call_.tcp_deadline) return false;
+    fail_tcp(ETIMEDOUT);
+    return true;
+  }
+  if (is_known && info.tcpi_state == TCP_CLOSE) {
+    int error = 0;
+    size = sizeof error;
+    const bool is_told =
+        base::sys.getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error != 0;
+    fail_tcp(is_told ? error : ECONNREFUSED);
+    return true;
+  }
+  const auto initiator = mpa::Initiator::start(call_.startup, now);
+  if (initiator) {
+    end_ = *initiator;
+  } else {
+    end_ = mpa::StartupFailure::of(initiator.error());
+  }
+  peer_length_ = sizeof peer_;
+  if (getpeername(fd_, reinterpret_cast<sockaddr*>(&peer_), &peer_length_) != 0) peer_length_ = 0;
+  return true;
+}
+
+bool Handshake::call_again() {
+  const bool may_call = call_.may_fall_back && !has_fallen_back_ && peer_length_ != 0;
+  if (!may_call || tcp_error_ != 0 || !failure().can_retry_with_revision_1) return false;
+  const int flags = base::sys.fcntl(fd_, F_GETFL);
+  if (flags < 0) return false;
+  // Whoever is here waits otherwise. A program whose socket blocks is inside connect() meanwhile.
+  const bool is_blocking = (flags & O_NONBLOCK) == 0;
+  if (is_blocking) base::sys.fcntl(fd_, F_SETFL, flags | O_NONBLOCK);
+  const sockaddr nobody{.sa_family = AF_UNSPEC, .sa_data = {}};
+  const auto* peer = reinterpret_cast<const sockaddr*>(&peer_);
+  const bool is_calling = base::sys.connect(fd_, &nobody, sizeof nobody) == 0 &&
+                          (base::sys.connect(fd_, peer, peer_length_) == 0 || errno == EINPROGRESS);
+  if (is_blocking) base::sys.fcntl(fd_, F_SETFL, flags);
+  if (!is_calling) return false;
+  has_fallen_back_ = true;
+  call_.startup.revision = MPA_REVISION_IETF;
+  call_.startup.is_peer_to_peer = false;
+  end_ = Connecting{};
+  return true;
 }
 
 engine::Need Handshake::advance(Time now) {
-  std::visit([now](auto& e) { e.on_deadline(now); }, end_);
-  for (bool is_moving = true; is_moving;) {
-    switch (state()) {
-      case mpa::StartupState::kSending:
-        is_moving = send(now);
-        break;
-      case mpa::StartupState::kReading:
-        is_moving = read(now);
-        break;
-      case mpa::StartupState::kDeciding:
-      case mpa::StartupState::kAgreed:
-      case mpa::StartupState::kFailed:
-        is_moving = false;
-        break;
+  do {
+    if (std::holds_alternative<Connecting>(end_) && !is_connected(now))
+      return {.wants_writable = true, .deadline = call_.tcp_deadline};
+    if (std::holds_alternative<mpa::StartupFailure>(end_)) return {};
+    at_end(end_, [now](auto& e) { e.on_deadline(now); });
+    for (bool is_moving = true; is_moving;) {
+      const mpa::StartupState at = state();
+      is_moving = (at == mpa::StartupState::kSending && send(now)) ||
+                  (at == mpa::StartupState::kReading && read(now));
     }
-  }
+  } while (state() == mpa::StartupState::kFailed && call_again());
   return {.wants_readable = state() == mpa::StartupState::kReading,
           .wants_writable = state() == mpa::StartupState::kSending,
-          .deadline = std::visit([](const auto& e) { return e.deadline(); }, end_)};
+          .deadline = at_end(end_, [](const auto& e) { return e.deadline(); })};
 }
 
 mpa::StartupState Handshake::run() {
   for (;;) {
-    const engine::Need need = advance(base::now());
-    if (!need.wants_readable && !need.wants_writable) return state();
-    pollfd entry{.fd = fd_, .events = POLLIN, .revents = 0};
-    if (need.wants_writable) entry.events = POLLOUT;
-    const int64_t left = (need.deadline - base::now()).ceil_ms();
-    base::sys.poll(&entry, 1, static_cast<int>(std::min(left, kLongestPollMs)));
+    const Wish wish{fd_, advance(base::now())};
+    if (!wish.need.wants_readable && !wish.need.wants_writable) return state();
+    wait_for({&wish, 1}, kNever);
   }
 }
 
-Status<engine::StartError> Handshake::start(engine::Qp& qp, engine::Start wish) const {
+Status<engine::StartError> Handshake::start(engine::Qp& qp, const engine::Medium* medium,
+                                            uint32_t max_ulpdu) const {
   const bool has_failed = state() == mpa::StartupState::kFailed;
-  wish.lower = engine::LowerLayer{fd_};
-  wish.parameters = parameters_of(has_failed ? failure().terminate_with() : agreement(),
-                                  wish.parameters.max_ulpdu);
-  const auto started = qp.start(wish);
+  const auto started =
+      qp.start({.lower = engine::LowerLayer{fd_},
+                .medium = medium,
+                .parameters = parameters_of(has_failed ? failure().terminate_with() : agreement(),
+                                            max_ulpdu)});
   if (started && has_failed) qp.abort(rdmap::TermCode::mpa(*failure().term_code));
   return started;
 }
 
 // Both: whether anything was moved.
 bool Handshake::send(Time now) {
-  const Bytes frame = std::visit([](const auto& e) { return e.output(); }, end_);
+  const Bytes frame = at_end(end_, [](const auto& e) { return e.output(); });
   const ssize_t n = base::sys.send(fd_, frame.data(), frame.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   if (n < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
-    if (errno != EINTR) std::visit([](auto& e) { e.on_end(mpa::StreamEnd::kReset); }, end_);
+    if (errno != EINTR) at_end(end_, [](auto& e) { e.on_end(mpa::StreamEnd::kReset); });
     return true;
   }
-  std::visit([&](auto& e) { e.sent(static_cast<size_t>(n), now); }, end_);
+  at_end(end_, [&](auto& e) { e.sent(static_cast<size_t>(n), now); });
   return true;
 }
 
@@ -104,23 +175,21 @@ bool Handshake::send(Time now) {
 bool Handshake::read(Time now) {
   std::array<uint8_t, MPA_MAX_STARTUP_SIZE + 1> seen;
   const ssize_t n = base::sys.recv(fd_, seen.data(), seen.size(), MSG_PEEK | MSG_DONTWAIT);
-  if (n < 0) {
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
-    if (errno != EINTR) std::visit([](auto& e) { e.on_end(mpa::StreamEnd::kReset); }, end_);
+  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+  if (n < 0 && errno == EINTR) return true;
+  if (n <= 0) {
+    const auto end = n == 0 ? mpa::StreamEnd::kFin : mpa::StreamEnd::kReset;
+    at_end(end_, [end](auto& e) { e.on_end(end); });
     return true;
   }
-  if (n == 0) {
-    std::visit([](auto& e) { e.on_end(mpa::StreamEnd::kFin); }, end_);
-    return true;
-  }
-  const size_t taken = std::visit(
-      [&](auto& e) { return e.input(Bytes(seen).first(static_cast<size_t>(n)), now); }, end_);
+  const size_t taken = at_end(
+      end_, [&](auto& e) { return e.input(Bytes(seen).first(static_cast<size_t>(n)), now); });
   for (size_t left = taken; left != 0;) {
     const ssize_t k = base::sys.recv(fd_, seen.data(), left, MSG_DONTWAIT);
     if (k > 0) {
       left -= static_cast<size_t>(k);
     } else if (k == 0 || errno != EINTR) {
-      std::visit([](auto& e) { e.on_end(mpa::StreamEnd::kReset); }, end_);
+      at_end(end_, [](auto& e) { e.on_end(mpa::StreamEnd::kReset); });
       return true;
     }
   }

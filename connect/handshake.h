@@ -5,6 +5,8 @@
 #ifndef DDPSOCK_CONNECT_HANDSHAKE_H_
 #define DDPSOCK_CONNECT_HANDSHAKE_H_
 
+#include <netinet/in.h>
+
 #include <variant>
 
 #include "base/clock.h"
@@ -26,12 +28,24 @@ constexpr rdmap::Rtr to_rdmap(mpa::Rtr rtr) {
 // What an engine needs to know of what MPA start-up has agreed.
 engine::Parameters parameters_of(const mpa::Agreement& agreed, uint32_t max_ulpdu = 0);
 
+// Of the side that connects.
+struct Call {
+  mpa::InitiatorConfig startup = {};
+  // A peer that drops or refuses a Request of revision 2 is called once more: with revision 1,
+  // without what that lacks, and on the same socket, which Linux takes back to where it was before
+  // connect(). So number, options, duplicates and whatever polls it stay as they are.
+  bool may_fall_back = false;
+  Time tcp_deadline = kNever;  // until TCP is connected
+};
+
 // One side of one connection. Never blocks, whatever the socket's mode; one thread at a time.
 class Handshake {
  public:
-  // `fd`: a connected TCP socket, borrowed.
-  Handshake(int fd, const mpa::Initiator& initiator) : fd_(fd), end_(initiator) {}
-  Handshake(int fd, const mpa::Responder& responder) : fd_(fd), end_(responder) {}
+  // `fd`: a TCP socket, borrowed; it gets TCP_NODELAY, for some peers want a start-up frame in one
+  // segment. The calling side's may still be connecting: the timers of start-up count from when it
+  // is connected.
+  Handshake(int fd, const Call& call);
+  Handshake(int fd, const mpa::Responder& responder);
 
   // Sends and reads as far as it goes. Needs nothing more once state() is kAgreed or kFailed; the
   // latter means: send what failure() asks for, if anything, and close the socket.
@@ -44,20 +58,34 @@ class Handshake {
   // REQUIRES: kAgreed, kFailed.
   const mpa::Agreement& agreement() const;
   const mpa::StartupFailure& failure() const;
+  // kFailed because TCP did not connect: the errno value of connect(). Otherwise 0.
+  int tcp_error() const { return tcp_error_; }
+  bool has_fallen_back() const { return has_fallen_back_; }
   // kDeciding: accept() or reject() here, then advance(). nullptr for an initiator.
   mpa::Responder* responder() { return std::get_if<mpa::Responder>(&end_); }
 
-  // Starts `qp` on the socket by what was agreed; medium, tap and max_ulpdu are the `wish`'s. After
-  // kFailed where the peer is in FPDU mode all the same (failure().term_code): only to tell it so
-  // by a Terminate (RFC 6581 section 7); advance it to its end. REQUIRES: one of the two.
-  Status<engine::StartError> start(engine::Qp& qp, engine::Start wish = {}) const;
+  // Starts `qp` on the socket by what was agreed. After kFailed where the peer is in FPDU mode all
+  // the same (failure().term_code): only to tell it so by a Terminate (RFC 6581 section 7); advance
+  // it to its end. REQUIRES: one of the two.
+  Status<engine::StartError> start(engine::Qp& qp, const engine::Medium* medium = nullptr,
+                                   uint32_t max_ulpdu = 0) const;
 
  private:
+  struct Connecting {};
+
+  bool is_connected(Time now);
+  bool call_again();
+  void fail_tcp(int error);
   bool send(Time now);
   bool read(Time now);
 
   int fd_;
-  std::variant<mpa::Initiator, mpa::Responder> end_;
+  Call call_;
+  std::variant<Connecting, mpa::Initiator, mpa::Responder, mpa::StartupFailure> end_;
+  sockaddr_storage peer_{};
+  socklen_t peer_length_ = 0;
+  int tcp_error_ = 0;
+  bool has_fallen_back_ = false;
 };
 
 }  // namespace ddpsock::connecting

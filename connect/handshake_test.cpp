@@ -2,12 +2,15 @@
 // Start-up over a real socket: what is sent, and what stays in the kernel.
 #include "connect/handshake.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <array>
+#include <cerrno>
 #include <string>
+#include <thread>
 
 #include "base/fd.h"
 
@@ -24,7 +27,7 @@ class HandshakeTest : public ::testing::Test {
     ours_.reset(fds[0]);
     peer_.reset(fds[1]);
   }
-  Handshake initiate() { return {ours_.get(), *mpa::Initiator::start({}, Time{})}; }
+  Handshake initiate() { return {ours_.get(), Call{}}; }
   Handshake respond() { return {ours_.get(), mpa::Responder({}, Time{})}; }
   void peer_says(const std::string& octets) {
     ASSERT_EQ(send(peer_.get(), octets.data(), octets.size(), 0),
@@ -122,6 +125,83 @@ TEST_F(HandshakeTest, SilentCloseAndSilence) {
   silent.advance(need.deadline);
   ASSERT_EQ(silent.state(), StartupState::kFailed);
   EXPECT_EQ(silent.failure().error, mpa::StartupError::kTimedOut);
+}
+
+// Over TCP, where a socket can call again.
+class CallTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    address_ = {};
+    address_.sin_family = AF_INET;
+    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    listener_.reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(bind(listener_.get(), reinterpret_cast<sockaddr*>(&address_), size_), 0);
+    ASSERT_EQ(listen(listener_.get(), 2), 0);
+    ASSERT_EQ(getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address_), &size_), 0);
+    ours_.reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  }
+  void call() { ASSERT_EQ(connect(ours_.get(), reinterpret_cast<sockaddr*>(&address_), size_), 0); }
+  // The revision of the Request that comes next, to which `answer` is all that is said.
+  int serve(const std::string& answer) {
+    peer_.reset(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    std::array<uint8_t, 600> request{};
+    EXPECT_GE(recv(peer_.get(), request.data(), request.size(), 0), 20);
+    EXPECT_EQ(send(peer_.get(), answer.data(), answer.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(answer.size()));
+    if (answer.empty()) peer_.reset();
+    return request[17];
+  }
+
+  const std::string old_reply_ = std::string("MPA ID Rep Frame") + std::string("\x40\x01\0\0", 4);
+  sockaddr_in address_{};
+  socklen_t size_ = sizeof address_;
+  base::UniqueFd listener_;
+  base::UniqueFd ours_;
+  base::UniqueFd peer_;
+};
+
+// A peer that knows revision 1 only closes on what it does not know. The program's blocking socket
+// stays blocking.
+TEST_F(CallTest, FallsBackToRevision1OnTheSameSocket) {
+  call();
+  std::thread server([&] {
+    EXPECT_EQ(serve(""), 2);
+    EXPECT_EQ(serve(old_reply_), 1);
+  });
+  Handshake h(ours_.get(), {.startup = {.is_peer_to_peer = true}, .may_fall_back = true});
+  EXPECT_EQ(h.run(), StartupState::kAgreed);
+  server.join();
+  EXPECT_TRUE(h.has_fallen_back());
+  EXPECT_EQ(h.agreement().revision, 1);
+  EXPECT_EQ(h.agreement().rtr, mpa::Rtr::kNone);
+  EXPECT_EQ(fcntl(ours_.get(), F_GETFL) & O_NONBLOCK, 0);
+}
+
+TEST_F(CallTest, FallsBackOnceAndOnlyWhenToldTo) {
+  for (const bool may_fall_back : {true, false}) {
+    SetUp();
+    call();
+    std::thread server([&] {
+      EXPECT_EQ(serve(""), 2);
+      if (may_fall_back) {
+        EXPECT_EQ(serve(""), 1);
+      }
+    });
+    Handshake h(ours_.get(), {.may_fall_back = may_fall_back});
+    EXPECT_EQ(h.run(), StartupState::kFailed);
+    server.join();
+    EXPECT_EQ(h.failure().error, mpa::StartupError::kClosed);
+    EXPECT_EQ(h.tcp_error(), 0);
+  }
+}
+
+TEST_F(CallTest, SaysThatTcpDidNotConnect) {
+  listener_.reset();
+  ASSERT_EQ(fcntl(ours_.get(), F_SETFL, O_NONBLOCK), 0);
+  connect(ours_.get(), reinterpret_cast<sockaddr*>(&address_), size_);
+  Handshake h(ours_.get(), Call{});
+  EXPECT_EQ(h.run(), StartupState::kFailed);
+  EXPECT_EQ(h.tcp_error(), ECONNREFUSED);
 }
 
 }  // namespace

@@ -188,10 +188,6 @@ Status<> Connection::open(bool is_on_stream) {
   return {};
 }
 
-Status<> Connection::begin(int fd, Role role, bool is_held, Memory memory) {
-  return begin_in(Phase::kStarting, fd, role, is_held, std::move(memory));
-}
-
 // The socket gets a descriptor of the connection's own, and the thread looks at it.
 Status<> Connection::enter(int fd, bool has_edges) {
   const int copy = base::sys.fcntl(fd, F_DUPFD_CLOEXEC, kHighFd);
@@ -234,11 +230,7 @@ Status<> Connection::begin_on_stream(int fd, engine::Stream& stream) {
   return {};
 }
 
-Status<> Connection::begin_connecting(int fd, Memory memory) {
-  return begin_in(Phase::kConnecting, fd, Role::kInitiator, false, std::move(memory));
-}
-
-Status<> Connection::begin_in(Phase phase, int fd, Role role, bool is_held, Memory memory) {
+Status<> Connection::begin(int fd, Role role, bool is_held, Memory memory) {
   if (const auto opened = open(); !opened) return opened;
   const Settings settings = this->settings();
   if (!settings.is_caller_driven) {
@@ -249,7 +241,7 @@ Status<> Connection::begin_in(Phase phase, int fd, Role role, bool is_held, Memo
   if (const auto entered = enter(fd); !entered) return entered;
   start_ = settings;
   role_ = role;
-  may_call_again_ = role == Role::kInitiator && !is_held;
+  may_fall_back_ = role == Role::kInitiator && !is_held;
   memory_ = std::move(memory);
   if (record_ != nullptr) {
     record_->note_socket(fd, role == Role::kInitiator);
@@ -257,7 +249,7 @@ Status<> Connection::begin_in(Phase phase, int fd, Role role, bool is_held, Memo
   }
   fd_.store(fd);
   is_held_.store(is_held);
-  phase_.store(phase);
+  phase_.store(Phase::kStarting);
   step(base::now(), Look::kWhole);
   arm();
   return {};
@@ -450,7 +442,7 @@ ConnectionStatus Connection::status() const {
   const Turn turn(*this);
   const Phase phase = phase_.load();
   ConnectionStatus to{.is_begun = phase != Phase::kIdle,
-                      .is_starting = phase == Phase::kConnecting || phase == Phase::kStarting,
+                      .is_starting = phase == Phase::kStarting,
                       .is_up = is_up_,
                       .role = role_,
                       .reason = reason_,

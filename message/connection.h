@@ -8,8 +8,6 @@
 #ifndef DDPSOCK_MESSAGE_CONNECTION_H_
 #define DDPSOCK_MESSAGE_CONNECTION_H_
 
-#include <netinet/in.h>
-
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -79,16 +77,14 @@ class Connection final : public Handle, private engine::OneSided {
     std::unique_ptr<engine::shm::MessageMemory> memory;
     const char* why = "";
   };
-  // MPA start-up on the connected socket `fd`, which stays open until close(). `is_held`: it starts
-  // with the next call from the program (begin() itself, for an initiator, does nothing on the
-  // wire). EALREADY, ENOMEM, EMFILE, ENOTCONN.
+  // MPA start-up on the socket `fd`, which is connected (an initiator's: or connecting) and stays
+  // open until close(). `is_held`: it starts with the next call from the program (begin() itself,
+  // for an initiator, does nothing on the wire). EALREADY, ENOMEM, EMFILE.
   Status<> begin(int fd, Role role, bool is_held, Memory memory);
   // One-sided operations of a byte stream, which stays the caller's until destroy() and goes on:
   // `fd` is its socket. Idempotent. EOPNOTSUPP and ENOTCONN as Stream::begin_one_sided().
   Status<> begin_on_stream(int fd, engine::Stream& stream);
-  // The same, as initiator, once the non-blocking connect() under way has succeeded.
-  Status<> begin_connecting(int fd, Memory memory);
-  // What begin_connecting() found out, once: 0 or the errno of connect().
+  // What begin() found out of a connect() that was under way, once: 0 or its errno.
   int take_socket_error();
   // Releases a held one and waits: see ddp_establish.
   Status<> establish(int timeout_ms);
@@ -169,7 +165,7 @@ class Connection final : public Handle, private engine::OneSided {
   void take_in() override;
   int flush() override;
 
-  enum class Phase : uint8_t { kIdle, kConnecting, kStarting, kRunning, kEnded };
+  enum class Phase : uint8_t { kIdle, kStarting, kRunning, kEnded };
 
   // Holds mutex_; whoever found it taken meanwhile is made up for.
   class Turn;
@@ -181,8 +177,7 @@ class Connection final : public Handle, private engine::OneSided {
   Status<> enter(int fd, bool has_edges = false);
   Status<> watch_edges();
   int watched() const { return stream_ != nullptr ? edges_.get() : socket_.get(); }
-  Status<> begin_in(Phase phase, int fd, Role role, bool is_held, Memory memory);
-  Status<> start_handshake(Time now);
+  [[nodiscard]] bool make_handshake(Time now);
   enum class Look : uint8_t { kNone, kWhole, kSpinning };
   // False: somebody is just doing it.
   bool try_run(Look look, Time now);
@@ -190,7 +185,6 @@ class Connection final : public Handle, private engine::OneSided {
 
   // With mutex_.
   void step(Time now, Look look);
-  void step_connecting(Time now);
   void step_starting(Time now);
   void step_starting_on_stream(Time now);
   void step_running(Time now, Look look);
@@ -200,8 +194,7 @@ class Connection final : public Handle, private engine::OneSided {
   Status<engine::StartError> start_by(const connecting::Handshake& handshake);
   void decide(Time now);
   void start_qp(Time now);
-  void note_open();
-  [[nodiscard]] bool call_again();
+  void note_open(bool is_second_call);
   void fail_start();
   void end(int status, const char* reason);
   void end_as_told();
@@ -269,11 +262,7 @@ class Connection final : public Handle, private engine::OneSided {
   Role role_ = Role::kInitiator;
   Settings start_{};  // what start-up goes by; the private data may change until then
   mpa::Agreement agreement_{};
-  // Who refuses revision 2 of MPA is called once more, with revision 1.
-  bool may_call_again_ = false;
-  uint8_t revision_ = MPA_REVISION_ENHANCED;
-  sockaddr_in6 peer_{};  // or a sockaddr_in; of whom to call
-  socklen_t peer_length_ = 0;
+  bool may_fall_back_ = false;
   int start_error_ = 0;  // start-up has failed and only a Terminate is on its way
   bool is_up_ = false;
   bool has_bells_on_demand_ = false;

@@ -6,8 +6,6 @@
 // shares its socket with nobody, and one that stops polling to compute is taken over from within
 // two ticks.
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/epoll.h>
 
@@ -100,36 +98,14 @@ void Connection::step(Time now, Look look) {
   // Who was overtaken on the way here must not turn the engine's clock back.
   now = last_step_ = std::max(now, last_step_);
   if (is_held_back_.load()) is_held_back_.store(false);
-  const Phase phase = phase_.load();
-  if (phase == Phase::kConnecting || phase == Phase::kStarting) {
+  if (phase_.load() == Phase::kStarting) {
     const base::Uncancelled whole;
-    if (phase == Phase::kConnecting) step_connecting(now);
-    if (phase_.load() == Phase::kStarting) step_starting(now);
+    step_starting(now);
   }
   if (phase_.load() == Phase::kRunning) step_running(now, look);
 }
 
-void Connection::step_connecting(Time) {
-  tcp_info info{};
-  socklen_t size = sizeof info;
-  const bool is_known =
-      base::sys.getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
-  need_ = {.wants_writable = true};
-  if (is_known && (info.tcpi_state == TCP_SYN_SENT || info.tcpi_state == TCP_SYN_RECV)) return;
-  if (is_known && info.tcpi_state != TCP_CLOSE) {
-    phase_.store(Phase::kStarting);
-    return;
-  }
-  int error = 0;
-  size = sizeof error;
-  if (base::sys.getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error == 0) {
-    error = ECONNREFUSED;
-  }
-  socket_error_.store(error);
-  end(error, "TCP did not connect");
-}
-
-Status<> Connection::start_handshake(Time now) {
+bool Connection::make_handshake(Time now) {
   if (role_ == Role::kResponder) {
     const mpa::ResponderConfig config{.wants_crc = start_.wants_crc,
                                       .needs_markers = start_.wants_markers,
@@ -137,27 +113,18 @@ Status<> Connection::start_handshake(Time now) {
     handshake_.reset(new (std::nothrow)
                          connecting::Handshake(socket_.get(), mpa::Responder(config, now)));
   } else {
-    peer_length_ = sizeof peer_;
-    if (getpeername(socket_.get(), reinterpret_cast<sockaddr*>(&peer_), &peer_length_) != 0)
-      peer_length_ = 0;
-    mpa::InitiatorConfig config{.revision = revision_,
-                                .wants_crc = start_.wants_crc,
-                                .needs_markers = start_.wants_markers,
-                                .is_peer_to_peer = revision_ == MPA_REVISION_ENHANCED,
-                                .rtr_offer = {.has_write = true, .has_read = true},
-                                .ird = static_cast<uint16_t>(start_.depths.ird),
-                                .ord = static_cast<uint16_t>(start_.depths.ord),
-                                .max_ird = static_cast<uint16_t>(start_.depths.ird),
-                                .private_data = start_.private_data};
-    const auto initiator = mpa::Initiator::start(config, now);
-    if (!initiator) return fail_errno(EINVAL);
-    handshake_.reset(new (std::nothrow) connecting::Handshake(socket_.get(), *initiator));
+    const connecting::Call call{.startup = {.wants_crc = start_.wants_crc,
+                                            .needs_markers = start_.wants_markers,
+                                            .is_peer_to_peer = true,
+                                            .rtr_offer = {.has_write = true, .has_read = true},
+                                            .ird = static_cast<uint16_t>(start_.depths.ird),
+                                            .ord = static_cast<uint16_t>(start_.depths.ord),
+                                            .max_ird = static_cast<uint16_t>(start_.depths.ird),
+                                            .private_data = start_.private_data},
+                                .may_fall_back = may_fall_back_};
+    handshake_.reset(new (std::nothrow) connecting::Handshake(socket_.get(), call));
   }
-  if (!handshake_) return fail_errno(ENOMEM);
-  // Some peers want a start-up frame in one segment, at once.
-  const int on = 1;
-  base::sys.setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  return {};
+  return handshake_ != nullptr;
 }
 
 void Connection::decide(Time now) {
@@ -230,12 +197,14 @@ void Connection::step_starting(Time now) {
     need_ = {};
     // The bytes of an upgraded connection are not ours before the program says so.
     if (is_held_.load() && role_ == Role::kInitiator) return;
-    if (const auto started = start_handshake(now); !started) {
-      end(to_int(started.error()), "no memory for start-up");
-      return;
-    }
+    if (!make_handshake(now)) return end(ENOMEM, "no memory for start-up");
   }
+  const bool is_first_call = !handshake_->has_fallen_back();
   need_ = handshake_->advance(now);
+  if (is_first_call && handshake_->has_fallen_back()) {
+    memory_ = {.memory = nullptr, .why = "the peer speaks revision 1 of MPA"};
+    armed_ = 0;
+  }
   if (handshake_->state() == mpa::StartupState::kDeciding && !is_held_.load()) {
     decide(now);
     if (phase_.load() == Phase::kEnded) return;
@@ -254,18 +223,19 @@ Status<engine::StartError> Connection::start_by(const connecting::Handshake& han
   if (memory_.memory) {
     const bool has_markers = agreement_.send_markers || agreement_.receive_markers;
     const bool is_joined = memory_.memory->settle();
-    if (has_markers || !is_joined) {
-      memory_.memory.reset();
-      memory_.why = has_markers ? "MPA markers are for byte streams" : "the peer has not joined it";
-    }
+    if (has_markers || !is_joined)
+      memory_ = {
+          .memory = nullptr,
+          .why = has_markers ? "MPA markers are for byte streams" : "the peer has not joined it"};
   }
   if (!memory_.memory) return handshake.start(*qp_);
   const engine::InMemory medium(*memory_.memory);
-  return handshake.start(*qp_, {.medium = &medium});
+  return handshake.start(*qp_, &medium);
 }
 
 void Connection::start_qp(Time now) {
   agreement_ = handshake_->agreement();
+  const bool has_fallen_back = handshake_->has_fallen_back();
   const auto started = start_by(*std::exchange(handshake_, nullptr));
   if (!started) {
     end(started.error() == engine::StartError::kNoMemory ? ENOMEM : ECONNRESET,
@@ -275,15 +245,15 @@ void Connection::start_qp(Time now) {
   is_up_ = true;
   has_bells_on_demand_ = qp_->capabilities().has(engine::Capability::kBellsOnDemand);
   phase_.store(Phase::kRunning);
-  note_open();
+  note_open(has_fallen_back);
   queue_->note_established(*this);
   step_running(now, Look::kWhole);
 }
 
-void Connection::note_open() {
+void Connection::note_open(bool is_second_call) {
   if (record_ == nullptr) return;
   // Of a non-blocking connect() the addresses were not known yet, of a second call they are others.
-  if (record_->remote.family == 0 || revision_ != MPA_REVISION_ENHANCED)
+  if (record_->remote.family == 0 || is_second_call)
     record_->note_socket(fd(), role_ == Role::kInitiator);
   record_->note_engine(memory_.memory ? "shm" : "user", progress(), memory_.why);
   record_->has_crc.store(agreement_.has_crc, std::memory_order_relaxed);
@@ -291,36 +261,13 @@ void Connection::note_open() {
   record_->state.store(engine::MessageRecord::State::kOpen, std::memory_order_release);
 }
 
-// On the same socket, which Linux takes back to where it was before connect(): number, options,
-// duplicates, and whatever polls it stay as they are.
-bool Connection::call_again() {
-  if (!may_call_again_ || peer_length_ == 0 || peer_length_ > sizeof peer_) return false;
-  may_call_again_ = false;
-  const int fd = socket_.get();
-  const int flags = base::sys.fcntl(fd, F_GETFL);
-  if (flags < 0) return false;
-  // Whoever is here waits otherwise. A program whose socket blocks is inside connect() meanwhile.
-  const bool is_blocking = (flags & O_NONBLOCK) == 0;
-  if (is_blocking) base::sys.fcntl(fd, F_SETFL, flags | O_NONBLOCK);
-  const sockaddr nobody{.sa_family = AF_UNSPEC, .sa_data = {}};
-  const auto* peer = reinterpret_cast<const sockaddr*>(&peer_);
-  const bool is_calling = base::sys.connect(fd, &nobody, sizeof nobody) == 0 &&
-                          (base::sys.connect(fd, peer, peer_length_) == 0 || errno == EINPROGRESS);
-  if (is_blocking) base::sys.fcntl(fd, F_SETFL, flags);
-  if (!is_calling) return false;
-  revision_ = MPA_REVISION_IETF;
-  memory_.memory.reset();
-  memory_.why = "the peer speaks revision 1 of MPA";
-  need_ = {.wants_writable = true};
-  armed_ = 0;
-  phase_.store(Phase::kConnecting);
-  return true;
-}
-
 void Connection::fail_start() {
   const auto handshake = std::exchange(handshake_, nullptr);
   const mpa::StartupFailure& failure = handshake->failure();
-  if (failure.can_retry_with_revision_1 && call_again()) return;
+  if (const int error = handshake->tcp_error(); error != 0) {
+    socket_error_.store(error);
+    return end(error, "TCP did not connect");
+  }
   is_untouched_ = failure.error == mpa::StartupError::kNotMpa && role_ == Role::kResponder;
   reason_ = mpa::to_text(failure.error);
   const int error = errno_of_startup(failure.error);

@@ -199,9 +199,7 @@ int connect_message(Socket& socket, message::Connection& c, int fd, const sockad
   }
   // Asked now: a second call to the peer lends the socket the other kind for a moment.
   const bool is_waiting = !is_nonblocking(fd);
-  const auto begun = is_under_way
-                         ? c.begin_connecting(fd, std::move(memory))
-                         : c.begin(fd, message::Role::kInitiator, false, std::move(memory));
+  const auto begun = c.begin(fd, message::Role::kInitiator, false, std::move(memory));
   if (!begun) {
     real.shutdown(fd, SHUT_RDWR);
     return fail(error_of(begun));

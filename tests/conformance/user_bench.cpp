@@ -37,7 +37,7 @@ class UserBench final : public Bench {
                                 .ird = wish.ird,
                                 .ord = wish.ord};
     if (wish.rtr != engine::Rtr::kNone) config.rtr_offer = only(wish.rtr);
-    Handshake initiator(a, *mpa::Initiator::start(config, now()));
+    Handshake initiator(a, {.startup = config});
     Handshake responder(
         b, mpa::Responder({.wants_crc = wish.has_crc, .needs_markers = wish.has_markers}, now()));
     while (initiator.state() != StartupState::kAgreed ||

@@ -2,10 +2,11 @@
 #include "tools/iwarp/endpoint.h"
 
 #include <algorithm>
+#include <cerrno>
 
 #include "base/sys.h"
+#include "connect/wait.h"
 #include "engine/user/qp.h"
-#include "tools/iwarp/tcp.h"
 
 namespace ddpsock::iwarp {
 namespace {
@@ -18,25 +19,16 @@ std::unexpected<Error> fail_setup(const char* what) {
   return fail_with(std::string("no memory, or beyond the engine's limits: ") + what);
 }
 
-const char* to_text(engine::StartError error) {
-  switch (error) {
-    case engine::StartError::kBadState:
-      return "the queue pair was started before";
-    case engine::StartError::kBadLowerLayer:
-      return "the connection was lost";
-    case engine::StartError::kDepths:
-      return "IRD or ORD beyond the queue pair's";
-    case engine::StartError::kNoMemory:
-      return "no memory";
-  }
-  return "?";
-}
-
-// What revision 1 can say of the same wish.
-mpa::InitiatorConfig of_revision_1(mpa::InitiatorConfig config) {
-  config.revision = 1;
-  config.is_peer_to_peer = false;
-  return config;
+// A socket that is connecting.
+Result<base::UniqueFd, Error> call(const Address& to, const std::optional<Address>& source) {
+  base::UniqueFd fd(base::sys.socket(to.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.is_valid()) return fail_with("making a socket", errno);
+  if (source && bind(fd.get(), source->get(), source->size) != 0)
+    return fail_with("binding the source address", errno);
+  const bool is_calling =
+      base::sys.connect(fd.get(), to.get(), to.size) == 0 || errno == EINPROGRESS || errno == EINTR;
+  if (!is_calling) return fail_with("connecting", errno);
+  return fd;
 }
 
 }  // namespace
@@ -78,37 +70,23 @@ Result<engine::Mr, Error> Endpoint::register_memory(MutBytes memory, engine::Rig
   return *mr;
 }
 
-Status<Error> Endpoint::deregister(const engine::Mr& mr) {
-  if (!engine_->deregister(mr)) return fail_with("the memory region is in use or unknown");
-  return {};
-}
-
 Status<Error> Endpoint::connect(const Address& to, const ConnectAttr& attr) {
-  mpa::InitiatorConfig config = attr.startup;
-  config.max_ird = std::min(config.max_ird, attr_.max_ird);
-  const auto first = connect_once(to, attr, config);
-  const bool is_old_peer =
-      !first && first.error().startup && first.error().startup->can_retry_with_revision_1;
-  if (!is_old_peer || !attr.may_fall_back) return first;
-  return connect_once(to, attr, of_revision_1(config));
-}
-
-Status<Error> Endpoint::connect_once(const Address& to, const ConnectAttr& attr,
-                                     const mpa::InitiatorConfig& config) {
-  auto initiator = mpa::Initiator::start(config, base::now());
-  if (!initiator) return fail_with(mpa::StartupFailure::of(initiator.error()));
-  auto fd = connect_tcp(to, base::now() + attr.tcp_timeout, attr.source);
+  auto fd = call(to, attr.source);
   if (!fd) return fail(fd.error());
-  // Its timers count from here.
-  connecting::Handshake handshake(fd->get(), *mpa::Initiator::start(config, base::now()));
+  connecting::Call wish{.startup = attr.startup,
+                        .may_fall_back = attr.may_fall_back,
+                        .tcp_deadline = base::now() + attr.tcp_timeout};
+  wish.startup.max_ird = std::min(wish.startup.max_ird, attr_.max_ird);
+  connecting::Handshake handshake(fd->get(), wish);
   handshake.run();
   return start(std::move(*fd), handshake);
 }
 
 Status<Error> Endpoint::start(base::UniqueFd fd, const connecting::Handshake& handshake) {
+  if (handshake.tcp_error() != 0) return fail_with("connecting", handshake.tcp_error());
   const bool has_failed = handshake.state() == mpa::StartupState::kFailed;
   if (has_failed && !handshake.failure().term_code) return fail_with(handshake.failure());
-  const auto started = handshake.start(*qp_, {.parameters = {.max_ulpdu = attr_.max_ulpdu}});
+  const auto started = handshake.start(*qp_, nullptr, attr_.max_ulpdu);
   if (started) fd_ = std::move(fd);
   // Until it has been advanced nobody knows what it waits for; the peer may have begun already.
   need_ = {.deadline = base::now()};
@@ -116,7 +94,11 @@ Status<Error> Endpoint::start(base::UniqueFd fd, const connecting::Handshake& ha
     if (started) wait_for_end(base::now() + kTerminateTime);
     return fail_with(handshake.failure());
   }
-  if (!started) return fail_with(std::string("starting: ") + to_text(started.error()));
+  if (!started) {
+    const bool is_lost = started.error() == engine::StartError::kBadLowerLayer;
+    return fail_with(is_lost ? "starting: the connection was lost"
+                             : "starting: no memory, or IRD or ORD beyond the queue pair's");
+  }
   agreement_ = handshake.agreement();
   return {};
 }
@@ -127,10 +109,9 @@ uint32_t Endpoint::post(std::span<const engine::SendWr> work) {
   return posted.accepted;
 }
 
-uint32_t Endpoint::post(std::span<const engine::RecvWr> work) {
-  const engine::Posted posted = qp_->recv(work);
-  refusal_ = posted.reason;
-  return posted.accepted;
+bool Endpoint::post(const engine::RecvWr& work) {
+  refusal_ = qp_->recv({&work, 1}).reason;
+  return refusal_ == engine::Refusal::kNone;
 }
 
 void Endpoint::advance(engine::Budget budget) {
@@ -145,8 +126,8 @@ uint32_t Endpoint::poll(std::span<engine::Completion> out) {
 void Endpoint::rest(Time deadline) {
   const bool is_asking = attr_.is_spinning && !need_.wants_writable;
   if (is_asking || has_ended() || need_.deadline <= base::now()) return;
-  const Wish wish{fd_.get(), need_};
-  wait_for({&wish, 1}, deadline);
+  const connecting::Wish wish{fd_.get(), need_};
+  connecting::wait_for({&wish, 1}, deadline);
 }
 
 std::optional<engine::Completion> Endpoint::next_completion(Time deadline) {

@@ -29,17 +29,13 @@ struct EndpointAttr {
   // What the queue pair can serve and issue; MPA start-up offers no more than this.
   uint16_t max_ird = mpa::kDefaultDepth;
   uint16_t max_ord = mpa::kDefaultDepth;
-  // Largest ULPDU to send; 0: one TCP segment's worth, as RFC 5044 section 5 wants it towards
-  // strangers.
-  uint32_t max_ulpdu = 0;
+  uint32_t max_ulpdu = 0;  // as engine::Parameters has it
   // Waiting for the peer: ask the kernel again and again instead of sleeping.
   bool is_spinning = false;
 };
 
 struct ConnectAttr {
-  // With revision 2 a peer that knows only revision 1 is called again, on a fresh connection and
-  // without what revision 1 lacks. False: that is an error.
-  bool may_fall_back = true;
+  bool may_fall_back = true;  // as connecting::Call has it
   mpa::InitiatorConfig startup{};
   Duration tcp_timeout = Duration::from_ms(10'000);
   std::optional<Address> source = {};  // to connect from; port 0: any
@@ -52,30 +48,27 @@ class Endpoint {
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
-  // `memory` outlives the endpoint or deregister(). The TO of its first byte is its address, as
-  // verbs programs expect it.
+  // `memory` outlives the endpoint. The TO of its first byte is its address, as verbs programs
+  // expect it.
   Result<engine::Mr, Error> register_memory(MutBytes memory, engine::Rights rights);
-  Status<Error> deregister(const engine::Mr& mr);
 
-  // Connects, exchanges MPA start-up frames and starts the queue pair. After an error a new
-  // endpoint is needed.
+  // Connects, exchanges MPA start-up frames and starts the queue pair. After an error of start-up a
+  // new endpoint is needed.
   Status<Error> connect(const Address& to, const ConnectAttr& attr);
   // Takes over the socket of start-up that is over, and starts the queue pair; where start-up has
   // failed, tells the peer as far as that is due. The error is start-up's then.
   Status<Error> start(base::UniqueFd fd, const connecting::Handshake& handshake);
 
   engine::Qp& qp() { return *qp_; }
-  engine::Cq& cq() { return *cq_; }
   // REQUIRES: connected.
   const mpa::Agreement& agreement() const { return agreement_; }
   int fd() const { return fd_.get(); }
 
   // Posts one request. False: the queue pair refused it; refusal() tells why.
   bool post(const engine::SendWr& work) { return post(std::span(&work, 1)) == 1; }
-  bool post(const engine::RecvWr& work) { return post(std::span(&work, 1)) == 1; }
-  // Posts as many as the queue pair takes, from the front; how many. refusal(): why not the next.
+  bool post(const engine::RecvWr& work);
+  // Posts as many as the queue pair takes, from the front; how many.
   uint32_t post(std::span<const engine::SendWr> work);
-  uint32_t post(std::span<const engine::RecvWr> work);
   engine::Refusal refusal() const { return refusal_; }
 
   // For programs with many requests under way. Looks at the socket once, moves bytes both ways and
@@ -110,8 +103,6 @@ class Endpoint {
 
  private:
   explicit Endpoint(const EndpointAttr& attr) : attr_(attr) {}
-  Status<Error> connect_once(const Address& to, const ConnectAttr& attr,
-                             const mpa::InitiatorConfig& config);
   void advance(engine::Budget budget);
 
   EndpointAttr attr_;

@@ -2,18 +2,15 @@
 #include "tools/iwarp/endpoint.h"
 
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <thread>
 #include <vector>
 
 #include "mpa/format.h"
 #include "tools/iwarp/listener.h"
-#include "tools/iwarp/tcp.h"
 
 namespace ddpsock::iwarp {
 namespace {
@@ -133,41 +130,20 @@ TEST(Endpoint, SaysWhyThereIsNoConnection) {
 }
 
 TEST(Endpoint, ConnectsFromTheSourceItIsTold) {
-  const Listener from = listener();
-  auto fd = connect_tcp(at(from), soon(), *Address::resolve("127.0.0.9", 0));
-  ASSERT_TRUE(fd) << fd.error().text;
-  Address own{.size = sizeof own.storage};
-  ASSERT_EQ(getsockname(fd->get(), reinterpret_cast<sockaddr*>(&own.storage), &own.size), 0);
-  EXPECT_TRUE(own.to_text().starts_with("127.0.0.9 port ")) << own.to_text();
-  EXPECT_EQ(at(from).to_text(), "127.0.0.1 port " + std::to_string(from.port()));
-  fd = connect_tcp(at(from), soon(), *Address::resolve("192.0.2.1", 0));
-  ASSERT_FALSE(fd);
-  EXPECT_EQ(fd.error().text, "binding the source address: Cannot assign requested address");
-}
-
-// A peer that knows revision 1 only closes on what it does not know.
-TEST(Endpoint, FallsBackToRevision1OnAFreshConnection) {
   Listener from = listener();
   std::thread server([&] {
-    {
-      auto old = from.next({}, soon());
-      ASSERT_TRUE(old) << old.error().text;
-      EXPECT_EQ(old->request().revision, 2);
-    }
-    serve_one(from);
+    const auto fd = from.take(soon());  // and closes
+    ASSERT_TRUE(fd) << fd.error().text;
+    EXPECT_TRUE(Address::of_peer(fd->get()).to_text().starts_with("127.0.0.9 port "));
   });
-  call(from, greeting(), 1);
+  ConnectAttr attr{.may_fall_back = false, .source = Address::resolve("127.0.0.9", 0).value()};
+  EXPECT_FALSE(endpoint()->connect(at(from), attr));
   server.join();
-}
-
-TEST(Endpoint, DoesNotFallBackWhenToldNotTo) {
-  Listener from = listener();
-  std::thread server([&] { ASSERT_TRUE(from.next({}, soon())); });
-  ConnectAttr attr = greeting();
-  attr.may_fall_back = false;
+  EXPECT_EQ(at(from).to_text(), "127.0.0.1 port " + std::to_string(from.port()));
+  attr.source = Address::resolve("192.0.2.1", 0).value();
   const auto connected = endpoint()->connect(at(from), attr);
-  server.join();
-  EXPECT_FALSE(connected);
+  ASSERT_FALSE(connected);
+  EXPECT_EQ(connected.error().text, "binding the source address: Cannot assign requested address");
 }
 
 // The first message may be there before the first advance, and then nothing more comes to wake for.
@@ -233,82 +209,86 @@ TEST(Endpoint, GivesUpAtTheDeadline) {
 
 TEST(Listener, TurnsAwayWhatIsNotMpa) {
   Listener from = listener();
-  auto plain = connect_tcp(at(from), soon());
-  ASSERT_TRUE(plain);
-  ASSERT_EQ(send(plain->get(), "GET / HTTP/1.0\r\n", 16, MSG_NOSIGNAL), 16);
+  const base::UniqueFd plain(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(connect(plain.get(), at(from).get(), at(from).size), 0);
+  ASSERT_EQ(send(plain.get(), "GET / HTTP/1.0\r\n", 16, MSG_NOSIGNAL), 16);
   const auto incoming = from.next({}, soon());
   ASSERT_FALSE(incoming);
   EXPECT_EQ(incoming.error().startup->error, mpa::StartupError::kNotMpa);
-  EXPECT_TRUE(wait_for(plain->get(), POLLIN, soon()));  // closed
+  char octet;
+  EXPECT_LE(recv(plain.get(), &octet, 1, 0), 0);  // closed
 
   std::thread server([&] { serve_one(from); });
   call(from, greeting(), 2);
   server.join();
 }
 
-// A responder that has overlooked the first FPDU, as siw can, looks again when more comes.
-TEST(Endpoint, SendsAnEmptyWriteToAPeerThatStaysSilent) {
-  const base::UniqueFd from(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  Address address = *Address::resolve("127.0.0.1", 0);
-  ASSERT_EQ(bind(from.get(), address.get(), address.size), 0);
-  ASSERT_EQ(listen(from.get(), 1), 0);
-  ASSERT_EQ(getsockname(from.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.size),
-            0);
-  constexpr size_t kEmptySend = 24;
-  constexpr size_t kEmptyWrite = 20;
-  std::array<uint8_t, kEmptySend + kEmptyWrite> heard{};
-  std::thread silent([&] {
-    const base::UniqueFd fd(accept4(from.get(), nullptr, nullptr, SOCK_CLOEXEC));
+// A peer of the test's own, which answers the Request with `reply` and reads up to `most` octets of
+// what follows.
+class Scripted {
+ public:
+  Scripted(const mpa::StartupFrame& reply, size_t most)
+      : from_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    EXPECT_EQ(bind(from_.get(), address_.get(), address_.size), 0);
+    EXPECT_EQ(listen(from_.get(), 1), 0);
+    auto* bound = reinterpret_cast<sockaddr*>(&address_.storage);
+    EXPECT_EQ(getsockname(from_.get(), bound, &address_.size), 0);
+    thread_ = std::thread([this, reply, most] { serve(reply, most); });
+  }
+  const Address& address() const { return address_; }
+  const std::vector<uint8_t>& heard() {
+    if (thread_.joinable()) thread_.join();
+    return heard_;
+  }
+
+ private:
+  void serve(const mpa::StartupFrame& reply, size_t most) {
+    const base::UniqueFd fd(accept4(from_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     std::array<uint8_t, MPA_MAX_STARTUP_SIZE> frame;
     ASSERT_GT(recv(fd.get(), frame.data(), frame.size(), 0), 0);
-    const auto size = mpa::write_startup({.kind = mpa::FrameKind::kReply,
-                                          .wants_crc = false,
-                                          .enhanced = mpa::Enhanced{.ird = 4, .ord = 4}},
-                                         frame);
+    const auto size = mpa::write_startup(reply, frame);
     ASSERT_EQ(send(fd.get(), frame.data(), *size, MSG_NOSIGNAL), static_cast<ssize_t>(*size));
-    EXPECT_EQ(recv(fd.get(), heard.data(), heard.size(), MSG_WAITALL),
-              static_cast<ssize_t>(heard.size()));
-  });
+    heard_.resize(most);
+    heard_.resize(static_cast<size_t>(recv(fd.get(), heard_.data(), most, MSG_WAITALL)));
+  }
+
+  Address address_ = *Address::resolve("127.0.0.1", 0);
+  base::UniqueFd from_;
+  std::vector<uint8_t> heard_;
+  std::thread thread_;
+};
+
+// A responder that has overlooked the first FPDU, as siw can, looks again when more comes.
+TEST(Endpoint, SendsAnEmptyWriteToAPeerThatStaysSilent) {
+  constexpr size_t kEmptySend = 24;
+  constexpr size_t kEmptyWrite = 20;
+  Scripted silent({.kind = mpa::FrameKind::kReply,
+                   .wants_crc = false,
+                   .enhanced = mpa::Enhanced{.ird = 4, .ord = 4}},
+                  kEmptySend + kEmptyWrite);
   auto end = endpoint();
-  const auto connected = end->connect(address, greeting());
+  const auto connected = end->connect(silent.address(), greeting());
   ASSERT_TRUE(connected) << connected.error().text;
   ASSERT_TRUE(end->post(engine::SendWr{.id = kPing, .op = engine::op::Send{}}));
   EXPECT_EQ(end->next_completion(soon())->id, kPing);
   EXPECT_FALSE(end->next_completion(soon()));  // until the peer closes
-  silent.join();
   EXPECT_TRUE(end->has_ended());
+  ASSERT_EQ(silent.heard().size(), kEmptySend + kEmptyWrite);
   // Length, DDP tagged and last, RDMAP Write, any STag.
   const std::array<uint8_t, 8> write{0x00, 0x0e, 0xc1, 0x40, 0x00, 0x00, 0x00, 0x01};
-  EXPECT_TRUE(std::equal(write.begin(), write.end(), heard.begin() + kEmptySend));
+  EXPECT_TRUE(std::equal(write.begin(), write.end(), silent.heard().begin() + kEmptySend));
 }
 
 // The responder's ORD is above what the initiator can serve: RFC 6581 section 7 wants a Terminate,
 // which that peer, being in FPDU mode, understands.
 TEST(Endpoint, TerminatesWhenItsIrdIsTooSmall) {
-  const base::UniqueFd from(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  Address address = *Address::resolve("127.0.0.1", 0);
-  ASSERT_EQ(bind(from.get(), address.get(), address.size), 0);
-  ASSERT_EQ(listen(from.get(), 1), 0);
-  ASSERT_EQ(getsockname(from.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.size),
-            0);
-  std::vector<uint8_t> heard;
-  std::thread greedy([&] {
-    const base::UniqueFd fd(accept4(from.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    std::array<uint8_t, MPA_MAX_STARTUP_SIZE> frame;
-    ASSERT_GT(recv(fd.get(), frame.data(), frame.size(), 0), 0);
-    const auto size = mpa::write_startup(
-        {.kind = mpa::FrameKind::kReply, .enhanced = mpa::Enhanced{.ird = 4, .ord = 50}}, frame);
-    ASSERT_EQ(send(fd.get(), frame.data(), *size, MSG_NOSIGNAL), static_cast<ssize_t>(*size));
-    std::array<uint8_t, 256> more;
-    for (ssize_t n; (n = recv(fd.get(), more.data(), more.size(), 0)) > 0;) {
-      heard.insert(heard.end(), more.begin(), more.begin() + n);
-    }
-  });
-  const auto connected = endpoint()->connect(address, greeting());
-  greedy.join();
+  Scripted greedy({.kind = mpa::FrameKind::kReply, .enhanced = mpa::Enhanced{.ird = 4, .ord = 50}},
+                  256);
+  const auto connected = endpoint()->connect(greedy.address(), greeting());
   ASSERT_FALSE(connected);
   EXPECT_EQ(connected.error().startup->error, mpa::StartupError::kInsufficientIrd);
   // Length, DDP untagged and last, RDMAP Terminate; QN, MSN, MO; layer LLP, type MPA, the code.
+  const std::vector<uint8_t>& heard = greedy.heard();
   ASSERT_GE(heard.size(), 23u);
   EXPECT_EQ(heard[2], 0x41);
   EXPECT_EQ(heard[3], 0x47);

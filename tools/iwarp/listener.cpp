@@ -4,10 +4,11 @@
 #include <netinet/in.h>
 #include <poll.h>
 
+#include <array>
 #include <cerrno>
 
 #include "base/sys.h"
-#include "tools/iwarp/tcp.h"
+#include "connect/wait.h"
 
 namespace ddpsock::iwarp {
 namespace {
@@ -19,6 +20,17 @@ uint16_t port_of(const sockaddr_storage& address) {
     return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
   }
   return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+// FIN, then reads and drops what the peer still sends up to its FIN, then closes: a close with
+// unread bytes sends a RST, which can overtake what was sent last.
+void close_gently(base::UniqueFd fd, Time deadline) {
+  base::sys.shutdown(fd.get(), SHUT_WR);
+  std::array<char, 4096> dropped;
+  while (connecting::wait_for(fd.get(), POLLIN, deadline) && base::now() < deadline) {
+    const ssize_t n = base::sys.recv(fd.get(), dropped.data(), dropped.size(), MSG_DONTWAIT);
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return;
+  }
 }
 
 }  // namespace
@@ -50,10 +62,10 @@ Result<base::UniqueFd, Error> Listener::take(Time deadline) {
       const bool is_passing = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED ||
                               errno == EPROTO || errno == ENETDOWN || errno == EHOSTUNREACH;
       if (!is_passing) return fail_with("accepting", errno);
-      if (!wait_for(fd_.get(), POLLIN, deadline)) return fail_with("accepting", ETIMEDOUT);
+      if (!connecting::wait_for(fd_.get(), POLLIN, deadline))
+        return fail_with("accepting", ETIMEDOUT);
       continue;
     }
-    set_no_delay(fd.get());
     return fd;
   }
 }
@@ -81,7 +93,6 @@ Status<Error> Incoming::reject(const mpa::PrivateData& private_data) {
   const auto rejected = handshake_.responder()->reject(private_data, base::now());
   if (!rejected) return fail_with(mpa::StartupFailure::of(rejected.error()));
   handshake_.run();
-  // Closing with unread bytes would reset the connection and could destroy the Reply on its way.
   close_gently(std::move(fd_), base::now() + Duration::from_ms(2'000));
   if (handshake_.failure().error == mpa::StartupError::kRejected) return {};
   return fail_with(handshake_.failure());

@@ -18,7 +18,7 @@ class Incoming {
   // nothing for `config.timeouts`, is closed and an error.
   static Result<Incoming, Error> hear(base::UniqueFd fd, const mpa::ResponderConfig& config);
   // The peer's Request; borrows from this.
-  mpa::StartupFrame request() const { return handshake_.responder()->request(); }
+  mpa::StartupFrame request() { return handshake_.responder()->request(); }
   // Answers yes and starts the endpoint's queue pair. Post receives before.
   Status<Error> accept(Endpoint& endpoint, const mpa::Acceptance& acceptance);
   // Answers no. The peer's ULP gets `private_data`.
@@ -29,7 +29,7 @@ class Incoming {
       : fd_(std::move(fd)), handshake_(handshake) {}
 
   base::UniqueFd fd_;
-  mutable connecting::Handshake handshake_;
+  connecting::Handshake handshake_;
 };
 
 class Listener {

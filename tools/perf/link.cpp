@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <ctime>
 
-#include "tools/iwarp/tcp.h"
+#include "connect/wait.h"
 
 namespace ddpsock::perf {
 namespace {
@@ -173,8 +173,9 @@ Status<Error> Link::serve_data() {
       return fail_with("data connection: " + data_->describe_end());
     }
     if (is_spinning() && !data_->need().wants_writable) continue;
-    const iwarp::Wish wishes[] = {{control_->fd(), control_->need()}, {data_->fd(), data_->need()}};
-    iwarp::wait_for(wishes, patience_.deadline());
+    const connecting::Wish wishes[] = {{control_->fd(), control_->need()},
+                                       {data_->fd(), data_->need()}};
+    connecting::wait_for(wishes, patience_.deadline());
     break;
   }
   return {};

@@ -3,6 +3,8 @@
 // tools use (start-up on a socket, the second call with revision 1, the Terminate of a failed
 // start-up, the user engine's queue pair), the persona sits in a thread of its own.
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -15,7 +17,6 @@
 #include "tests/interop/matrix/exchange.h"
 #include "tools/iwarp/endpoint.h"
 #include "tools/iwarp/listener.h"
-#include "tools/iwarp/tcp.h"
 
 namespace ddpsock::interop {
 namespace {
@@ -36,9 +37,16 @@ bool is_readable(int fd) {
   return poll(&wanted, 1, kPatienceMs) == 1;
 }
 
+base::UniqueFd connect_tcp(const Address& to) {
+  base::UniqueFd fd(socket(to.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(connect(fd.get(), to.get(), to.size), 0);
+  return fd;
+}
+
 // The persona on a connected socket until either end closes.
 void play(Persona& peer, base::UniqueFd fd) {
-  iwarp::set_no_delay(fd.get());
+  const int on = 1;
+  setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   peer.connected();
   std::array<uint8_t, 4096> buffer;
   for (;;) {
@@ -76,7 +84,7 @@ class Server {
   Address address() const { return *Address::resolve("127.0.0.1", listener_.port()); }
   Played stop() {
     is_stopping_ = true;
-    const auto last_call = iwarp::connect_tcp(address(), soon());
+    const auto last_call = connect_tcp(address());
     thread_.join();
     return std::move(played_);
   }
@@ -256,9 +264,8 @@ TEST_P(Loopback, Cell) {
   }
   auto listener = *iwarp::Listener::open(*Address::resolve("127.0.0.1", 0));
   Played played{.peer = cell.peer.make(Role::kInitiator, cell.ulp, 0), .calls = 1};
-  auto fd = iwarp::connect_tcp(*Address::resolve("127.0.0.1", listener.port()), soon());
-  ASSERT_TRUE(fd);
-  std::thread thread([&] { play(*played.peer, std::move(*fd)); });
+  auto fd = connect_tcp(*Address::resolve("127.0.0.1", listener.port()));
+  std::thread thread([&] { play(*played.peer, std::move(fd)); });
   const OurResult ours = answer(std::get<Answering>(cell.ours), cell, listener);
   thread.join();
   check(cell, ours, played);
