@@ -4,16 +4,14 @@
 #include <sys/socket.h>
 
 #include "base/cancellation.h"
+#include "base/socket_option.h"
 #include "base/sys.h"
 #include "message/poller.h"
 
 namespace ddpsock::message {
 
 uint64_t socket_cookie(int fd) {
-  uint64_t cookie = 0;
-  socklen_t size = sizeof cookie;
-  const int error = base::sys.getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size);
-  return error == 0 ? cookie : 0;
+  return base::socket_option<uint64_t>(fd, SOL_SOCKET, SO_COOKIE).value_or(0);
 }
 
 bool Bell::open() {

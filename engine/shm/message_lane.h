@@ -12,10 +12,8 @@
 #ifndef DDPSOCK_ENGINE_SHM_MESSAGE_LANE_H_
 #define DDPSOCK_ENGINE_SHM_MESSAGE_LANE_H_
 
-#include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>

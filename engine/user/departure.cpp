@@ -2,7 +2,6 @@
 #include "engine/user/departure.h"
 
 #include <errno.h>
-#include <poll.h>
 
 #include "base/keep_errno.h"
 #include "base/sys.h"

@@ -15,6 +15,7 @@
 
 #include "base/fd.h"
 #include "base/keep_errno.h"
+#include "base/socket_option.h"
 #include "base/sys.h"
 #include "engine/user/hold.h"
 
@@ -71,9 +72,7 @@ void set_naming(StreamEngine::Naming names) {
 
 uint64_t cookie_of(int fd) {
   const base::KeepErrno keep;
-  uint64_t cookie = 0;
-  socklen_t size = sizeof cookie;
-  return base::sys.getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) == 0 ? cookie : 0;
+  return base::socket_option<uint64_t>(fd, SOL_SOCKET, SO_COOKIE).value_or(0);
 }
 
 bool is_my_cookie(const Connection& c, int fd) {

@@ -13,14 +13,20 @@
 #include <sys/time.h>
 
 #include <algorithm>
+#include <array>
 #include <climits>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 
 #include "base/keep_errno.h"
+#include "base/socket_option.h"
 #include "base/sys.h"
 
 namespace ddpsock::engine {
+
+using MemoryInfo = std::array<uint32_t, SK_MEMINFO_VARS>;
+
 bool is_nonblocking(int fd) {
   const base::KeepErrno keep;
   const int fl = base::sys.fcntl(fd, F_GETFL);
@@ -62,9 +68,8 @@ bool is_told_once(int error) {
 // In the kernel's numbers.
 static uint8_t state_of(int fd) {
   const base::KeepErrno keep;
-  tcp_info info{};
-  socklen_t size = sizeof info;
-  return base::sys.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 ? info.tcpi_state : 0;
+  const auto info = base::socket_option<tcp_info>(fd, IPPROTO_TCP, TCP_INFO);
+  return info ? info->tcpi_state : 0;
 }
 
 bool has_peer_ended(int fd) {
@@ -95,16 +100,14 @@ int wait_ready(int fd, short events, Time deadline) {
 
 Time deadline_of(int fd, int option) {
   const base::KeepErrno keep;
-  timeval tv{};
-  socklen_t size = sizeof tv;
-  if (base::sys.getsockopt(fd, SOL_SOCKET, option, &tv, &size) != 0) return kNever;
+  const auto tv = base::socket_option<timeval>(fd, SOL_SOCKET, option).value_or(timeval{});
   const int64_t ns = int64_t{tv.tv_sec} * 1'000'000'000 + int64_t{tv.tv_usec} * 1000;
   return ns == 0 ? kNever : base::now() + Duration{ns};
 }
 
 void set_kernel_low_water(int fd, int bytes) {
   const base::KeepErrno keep;
-  base::sys.setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
+  base::set_socket_option(fd, SOL_SOCKET, SO_RCVLOWAT, bytes);
 }
 
 size_t bytes_queued(int fd) {
@@ -141,35 +144,34 @@ int await_established(int fd, int timeout_option) {
   }
 }
 
+static std::optional<MemoryInfo> memory_info(int fd) {
+  return base::socket_option<MemoryInfo>(fd, SOL_SOCKET, SO_MEMINFO);
+}
+
 SendMemory send_memory(int fd) {
   const base::KeepErrno keep;
-  uint32_t m[SK_MEMINFO_VARS] = {};
-  socklen_t size = sizeof m;
-  if (base::sys.getsockopt(fd, SOL_SOCKET, SO_MEMINFO, m, &size) != 0) return {0, 0};
+  const MemoryInfo m = memory_info(fd).value_or(MemoryInfo{});
   return {m[SK_MEMINFO_SNDBUF], m[SK_MEMINFO_WMEM_QUEUED]};
 }
 
 bool is_receive_memory_full(int fd) {
   const base::KeepErrno keep;
-  uint32_t m[SK_MEMINFO_VARS] = {};
-  socklen_t size = sizeof m;
-  if (base::sys.getsockopt(fd, SOL_SOCKET, SO_MEMINFO, m, &size) != 0) return false;
-  return m[SK_MEMINFO_RMEM_ALLOC] >= m[SK_MEMINFO_RCVBUF] / 2;
+  const auto m = memory_info(fd);
+  return m && (*m)[SK_MEMINFO_RMEM_ALLOC] >= (*m)[SK_MEMINFO_RCVBUF] / 2;
 }
 
 bool is_receiving_at_limit(int fd) {
   const base::KeepErrno keep;
-  uint32_t m[SK_MEMINFO_VARS] = {};
-  socklen_t size = sizeof m;
-  if (base::sys.getsockopt(fd, SOL_SOCKET, SO_MEMINFO, m, &size) != 0) return false;
-  const uint32_t limit = m[SK_MEMINFO_RCVBUF], taken = m[SK_MEMINFO_RMEM_ALLOC];
+  const auto m = memory_info(fd);
+  if (!m) return false;
+  const uint32_t limit = (*m)[SK_MEMINFO_RCVBUF], taken = (*m)[SK_MEMINFO_RMEM_ALLOC];
   if (taken > limit - limit / 8) return true;
   struct {
     tcp_info info;
     uint32_t more[4];
   } told{};
   constexpr size_t kWindow = offsetof(tcp_info, tcpi_snd_wnd) + sizeof(told.info.tcpi_snd_wnd);
-  size = sizeof told;
+  socklen_t size = sizeof told;
   if (base::sys.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &told, &size) != 0) return false;
   // tcpi_rcv_wnd, which the kernel tells since Linux 6.2.
   uint32_t window = 0;

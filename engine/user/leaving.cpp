@@ -20,6 +20,7 @@
 
 #include "base/keep_errno.h"
 #include "base/kernel_call.h"
+#include "base/socket_option.h"
 #include "base/spin.h"
 #include "base/sys.h"
 #include "engine/user/closing.h"
@@ -50,10 +51,6 @@ void wake_writer(shm::Lane& lane) {
 void close_both_lanes(shm::Segment& segment) {
   for (const shm::End end : {shm::End::kConnected, shm::End::kAccepted})
     shm::close_lane(segment.lane_from(end).writer.tail);
-}
-
-void set_int_option(int fd, int name, int value) {
-  base::sys.setsockopt(fd, IPPROTO_TCP, name, &value, sizeof value);
 }
 
 }  // namespace
@@ -117,8 +114,7 @@ static void end_receiving(Connection& c, int fd) {
   if (in->is_empty()) {
     take_counted_octets(c, fd, 0, kAtClose);
   } else if (in->octets_unread() == 0) {
-    const linger reset{1, 0};
-    base::sys.setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    base::set_socket_option(fd, SOL_SOCKET, SO_LINGER, linger{1, 0});
   }
 }
 
@@ -219,7 +215,7 @@ void leave_as_writer(Connection& c, int fd) {
   lane->close();
   lane->leave();
   if (std::exchange(m.is_filled, false) && !m.has_set_options)
-    set_int_option(fd, TCP_NOTSENT_LOWAT, m.unsent_limit);
+    base::set_socket_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, m.unsent_limit);
   send_fpdus_for_good(c, fd);
 }
 
@@ -228,9 +224,9 @@ static void give_options_back(Connection& c, int fd) {
   Memory& m = c.r.memory;
   if (!m.has_set_options) return;
   m.has_set_options = false;
-  set_int_option(fd, TCP_NOTSENT_LOWAT, m.unsent_limit);
-  if (!m.had_nodelay) set_int_option(fd, TCP_NODELAY, 0);
-  if (m.had_cork) set_int_option(fd, TCP_CORK, 1);
+  base::set_socket_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, m.unsent_limit);
+  if (!m.had_nodelay) base::set_socket_option(fd, IPPROTO_TCP, TCP_NODELAY, 0);
+  if (m.had_cork) base::set_socket_option(fd, IPPROTO_TCP, TCP_CORK, 1);
 }
 
 void send_fpdus_for_good(Connection& c, int fd) {

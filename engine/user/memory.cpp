@@ -14,6 +14,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/socket_option.h"
 #include "base/sys.h"
 #include "engine/user/failure.h"
 #include "engine/user/hold.h"
@@ -52,19 +53,12 @@ MemoryState reason_for(Errno error) {
   }
 }
 
-int int_option(int fd, int name) {
-  int value = 0;
-  socklen_t size = sizeof value;
-  return base::sys.getsockopt(fd, IPPROTO_TCP, name, &value, &size) == 0 ? value : 0;
-}
-void set_int_option(int fd, int name, int value) {
-  base::sys.setsockopt(fd, IPPROTO_TCP, name, &value, sizeof value);
+int tcp_option(int fd, int name) {
+  return base::socket_option(fd, IPPROTO_TCP, name).value_or(0);
 }
 bool is_set_to_reset(int fd) {
-  linger value{};
-  socklen_t size = sizeof value;
-  return base::sys.getsockopt(fd, SOL_SOCKET, SO_LINGER, &value, &size) == 0 &&
-         value.l_onoff != 0 && value.l_linger == 0;
+  const auto value = base::socket_option<linger>(fd, SOL_SOCKET, SO_LINGER);
+  return value && value->l_onoff != 0 && value->l_linger == 0;
 }
 bool is_all_acknowledged(int fd) {
   int unacknowledged = 1;
@@ -292,13 +286,13 @@ static bool on_joined(Connection& c, int fd, MemoryState before) {
   Memory& m = c.r.memory;
   if (m.state.load(std::memory_order_relaxed) != before) return false;
   if (is_set_to_reset(fd)) note_linger(c, true);
-  m.unsent_limit = int_option(fd, TCP_NOTSENT_LOWAT);
-  m.had_nodelay = int_option(fd, TCP_NODELAY) != 0;
-  m.had_cork = int_option(fd, TCP_CORK) != 0;
+  m.unsent_limit = tcp_option(fd, TCP_NOTSENT_LOWAT);
+  m.had_nodelay = tcp_option(fd, TCP_NODELAY) != 0;
+  m.had_cork = tcp_option(fd, TCP_CORK) != 0;
   if (!m.state.compare_exchange_strong(before, MemoryState::kJoined)) return false;
   m.has_set_options.store(true, std::memory_order_release);
-  if (m.had_cork) set_int_option(fd, TCP_CORK, 0);
-  if (!m.had_nodelay) set_int_option(fd, TCP_NODELAY, 1);
+  if (m.had_cork) base::set_socket_option(fd, IPPROTO_TCP, TCP_CORK, 0);
+  if (!m.had_nodelay) base::set_socket_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   if (c.tx.is_shut) note_end_in_memory(c);
   drop_descriptor(c);
   return true;

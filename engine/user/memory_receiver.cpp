@@ -11,6 +11,7 @@
 
 #include "base/keep_errno.h"
 #include "base/kernel_call.h"
+#include "base/socket_option.h"
 #include "base/spin.h"
 #include "base/sys.h"
 #include "engine/user/failure.h"
@@ -93,12 +94,9 @@ void MemoryReceiver::eat_filler() {
 // A window that grew with what is eaten would make more of it the next time.
 void MemoryReceiver::lock_window() {
   if (std::exchange(c_.r.memory.is_window_locked, true)) return;
-  int size = 0;
-  socklen_t length = sizeof size;
-  if (base::sys.getsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &size, &length) != 0) return;
-  if (size > kLockableWindow) return;
-  size /= 2;  // the kernel doubles it
-  base::sys.setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &size, sizeof size);
+  const auto size = base::socket_option(fd_, SOL_SOCKET, SO_RCVBUF);
+  if (!size || *size > kLockableWindow) return;
+  base::set_socket_option(fd_, SOL_SOCKET, SO_RCVBUF, *size / 2);  // the kernel doubles it
 }
 
 bool MemoryReceiver::wants_more() const {

@@ -16,6 +16,7 @@
 #include "base/cancellation.h"
 #include "base/keep_errno.h"
 #include "base/kernel_call.h"
+#include "base/socket_option.h"
 #include "base/spin.h"
 #include "base/sys.h"
 #include "engine/user/closing.h"
@@ -224,9 +225,7 @@ class MemorySender {
   // TCP_USER_TIMEOUT is the kernel's to measure, by what it cannot send.
   bool has_user_timeout() {
     if (has_user_timeout_) return *has_user_timeout_;
-    uint32_t ms = 0;
-    socklen_t size = sizeof ms;
-    base::sys.getsockopt(fd_, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, &size);
+    const int ms = base::socket_option(fd_, IPPROTO_TCP, TCP_USER_TIMEOUT).value_or(0);
     return *(has_user_timeout_ = ms != 0);
   }
   void sleep_on(std::atomic<uint32_t>& futex, Duration most, Time deadline) {
@@ -255,9 +254,7 @@ class MemorySender {
   bool has_ended() {
     const short ends = ends_seen();
     if ((ends & (POLLERR | POLLHUP)) != 0) {
-      int error = 0;
-      socklen_t size = sizeof error;
-      base::sys.getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &size);
+      const int error = base::socket_option(fd_, SOL_SOCKET, SO_ERROR).value_or(0);
       return !fail_gone(error != 0 ? error : EPIPE);
     }
     if (ends != 0) send_octets(1, 0);
@@ -289,7 +286,7 @@ class MemorySender {
     return true;
   }
   void set_unsent_limit(int bytes) {
-    base::sys.setsockopt(fd_, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, sizeof bytes);
+    base::set_socket_option(fd_, IPPROTO_TCP, TCP_NOTSENT_LOWAT, bytes);
   }
 
   Connection& c_;

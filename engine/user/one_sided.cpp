@@ -8,7 +8,6 @@
 #include <sched.h>
 
 #include <array>
-#include <utility>
 
 #include "base/keep_errno.h"
 #include "base/process.h"

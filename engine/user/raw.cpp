@@ -14,6 +14,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/keep_errno.h"
+#include "base/socket_option.h"
 #include "base/sys.h"
 #include "ddp/segment.h"
 #include "engine/user/failure.h"
@@ -55,12 +57,10 @@ uint8_t* write_raw_header(uint8_t* p, uint32_t ulpdu, uint32_t msn) {
 void push(int fd) {
   for (const int option : {TCP_NODELAY, TCP_CORK}) {
     const int pushing = option == TCP_NODELAY ? 1 : 0;
-    int value = pushing;
-    socklen_t size = sizeof value;
-    base::sys.getsockopt(fd, IPPROTO_TCP, option, &value, &size);
+    const int value = base::socket_option(fd, IPPROTO_TCP, option).value_or(pushing);
     if (value == pushing) continue;
-    base::sys.setsockopt(fd, IPPROTO_TCP, option, &pushing, sizeof pushing);
-    base::sys.setsockopt(fd, IPPROTO_TCP, option, &value, sizeof value);
+    base::set_socket_option(fd, IPPROTO_TCP, option, pushing);
+    base::set_socket_option(fd, IPPROTO_TCP, option, value);
   }
 }
 
@@ -209,12 +209,9 @@ bool become_plain(Connection& c, int fd) {
       c.inbox.has_beyond() || c.tx.tail_block != Arena::kNoBlock)
     return false;
   c.inbox.clear(c.arena);
-  const int saved = errno;
-  if (const int off = 0; c.rx.has_queue_hints)
-    base::sys.setsockopt(fd, IPPROTO_TCP, TCP_INQ, &off, sizeof off);
-  if (const int low_water = c.rx.low_water; low_water > 1)
-    base::sys.setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low_water, sizeof low_water);
-  errno = saved;
+  const base::KeepErrno keep;
+  if (c.rx.has_queue_hints) base::set_socket_option(fd, IPPROTO_TCP, TCP_INQ, 0);
+  if (const int low_water = c.rx.low_water; low_water > 1) set_kernel_low_water(fd, low_water);
   StreamState turning = StreamState::kTurning;
   c.r.state.compare_exchange_strong(turning, StreamState::kPlain);
   return c.is_state(StreamState::kPlain);

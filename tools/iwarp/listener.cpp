@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 
+#include "base/socket_option.h"
 #include "base/sys.h"
 #include "connect/wait.h"
 
@@ -38,12 +39,8 @@ void close_gently(base::UniqueFd fd, Time deadline) {
 Result<Listener, Error> Listener::open(const Address& at) {
   base::UniqueFd fd(base::sys.socket(at.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.is_valid()) return fail_with("making a socket", errno);
-  const int on = 1;
-  const int off = 0;
-  base::sys.setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (at.family() == AF_INET6) {
-    base::sys.setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-  }
+  base::set_socket_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (at.family() == AF_INET6) base::set_socket_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
   if (bind(fd.get(), at.get(), at.size) != 0) return fail_with("binding", errno);
   if (listen(fd.get(), kBacklog) != 0) return fail_with("listening", errno);
   sockaddr_storage bound{};

@@ -3,8 +3,6 @@
 #ifndef DDPSOCK_TOOLS_IWARP_LISTENER_H_
 #define DDPSOCK_TOOLS_IWARP_LISTENER_H_
 
-#include <memory>
-
 #include "base/fd.h"
 #include "tools/iwarp/address.h"
 #include "tools/iwarp/endpoint.h"

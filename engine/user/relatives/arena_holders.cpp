@@ -3,7 +3,6 @@
 // leave behind.
 #include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include "base/clock.h"

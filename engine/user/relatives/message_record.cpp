@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "engine/user/relatives/message_record.h"
 
-#include <errno.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cstring>
 #include <new>
 
-#include "base/sys.h"
+#include "base/keep_errno.h"
+#include "base/socket_option.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -34,14 +34,12 @@ void MessageRecord::release() {
 }
 
 void MessageRecord::note_socket(int fd, bool as_initiator) {
-  const int saved = errno;
+  const base::KeepErrno keep;
   is_initiator = as_initiator;
   opened_as = fd;
   local = local_address(fd);
   remote = remote_address(fd);
-  socklen_t size = sizeof cookie;
-  if (base::sys.getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) != 0) cookie = 0;
-  errno = saved;
+  cookie = base::socket_option<uint64_t>(fd, SOL_SOCKET, SO_COOKIE).value_or(0);
 }
 
 void MessageRecord::note_engine(const char* name, const char* moved_by, const char* why) {

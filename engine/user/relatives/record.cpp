@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "engine/user/relatives/record.h"
 
-#include <errno.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cstring>
+
+#include "base/keep_errno.h"
 
 namespace ddpsock::engine {
 
@@ -88,10 +89,9 @@ TcpAddress remote_address(int fd) {
 }
 
 void Record::note_addresses(int fd) {
-  const int saved = errno;
+  const base::KeepErrno keep;
   local = local_address(fd);
   remote = remote_address(fd);
-  errno = saved;
 }
 
 void Record::note_addresses(const sockaddr_in6& here, const sockaddr_in6& there) {
