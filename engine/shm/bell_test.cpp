@@ -7,7 +7,7 @@
 
 #include <memory>
 
-#include "engine/shm/interleave.h"
+#include "engine/shm/interleave_testing.h"
 
 namespace ddpsock::engine::shm {
 namespace {

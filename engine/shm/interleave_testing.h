@@ -2,8 +2,8 @@
 // For tests: runs two small threads of atomic operations in every order that a processor with store
 // buffers (x86 and weaker in nothing that the protocol needs) could show. Each operation of a
 // Word is a point where the other thread may run or a buffered store may reach memory.
-#ifndef DDPSOCK_ENGINE_SHM_INTERLEAVE_H_
-#define DDPSOCK_ENGINE_SHM_INTERLEAVE_H_
+#ifndef DDPSOCK_ENGINE_SHM_INTERLEAVE_TESTING_H_
+#define DDPSOCK_ENGINE_SHM_INTERLEAVE_TESTING_H_
 
 #include <ucontext.h>
 
@@ -198,4 +198,4 @@ class Word {
 
 }  // namespace ddpsock::engine::shm
 
-#endif  // DDPSOCK_ENGINE_SHM_INTERLEAVE_H_
+#endif  // DDPSOCK_ENGINE_SHM_INTERLEAVE_TESTING_H_
