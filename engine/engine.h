@@ -35,7 +35,7 @@
 
 namespace ddpsock::engine {
 
-class Medium;  // queue/carrier.h, of engines in software
+class Medium;  // queue/medium.h, of engines in software
 
 // Work, completions, rights and Terminates are RDMAP's own vocabulary: values without behaviour.
 namespace op = rdmap::op;
@@ -58,21 +58,13 @@ using rdmap::WorkKind;
 using rdmap::WorkStatus;
 
 enum class Capability : uint32_t {
-  kInlineStream = 1u << 0,      // also a byte-stream engine (stream.h), progressing inline
-  kNativeStream = 1u << 1,      // the kernel itself speaks DDP on the fd: plain read and write work
-  kAsync = 1u << 2,             // progresses without advance(); calling it is harmless
-  kOneSided = 1u << 3,          // Write, Read, and memory a peer may reach
-  kAtomics = 1u << 4,           // RFC 7306 section 5
-  kImmediate = 1u << 5,         // RFC 7306 section 6
-  kRemoteInvalidate = 1u << 6,  // Send with Invalidate
-  kSharedCq = 1u << 7,          // one completion queue may serve several queue pairs
-  kSrq = 1u << 8,               // shared receive queues
-  kNeedsCredit = 1u << 9,       // the lower layer does not push back: the ULP counts receives
-  kKernelTrueReadiness = 1u << 10,  // Need::wants_* may be given to the kernel's own pollers
-  kUnregisteredLocal = 1u << 11,    // local memory need not be registered (a NIC's must; Read sinks
-                                    // and atomics' targets always must)
-  kWireTap = 1u << 12,              // Start::tap is called: the bytes on the wire pass through here
-  kBellsOnDemand = 1u << 13,  // Budget::is_spinning makes a difference: the peer need not ring
+  kOneSided = 1u << 0,          // Write, Read, and memory a peer may reach
+  kAtomics = 1u << 1,           // RFC 7306 section 5
+  kImmediate = 1u << 2,         // RFC 7306 section 6
+  kRemoteInvalidate = 1u << 3,  // Send with Invalidate
+  kSharedCq = 1u << 4,          // one completion queue may serve several queue pairs
+  kSrq = 1u << 5,               // shared receive queues
+  kWireTap = 1u << 6,           // Start::tap is called: the bytes on the wire pass through here
 };
 
 class Capabilities {
@@ -102,9 +94,8 @@ struct Limits {
   uint32_t max_srq_depth = 0;  // 0 without kSrq
   uint32_t max_ird = 0;
   uint32_t max_ord = 0;
-  uint32_t max_slices = 0;   // ranges of one request
-  uint32_t max_inline = 0;   // bytes of inline payload
-  uint32_t max_message = 0;  // bytes of one message
+  uint32_t max_slices = 0;  // ranges of one request
+  uint32_t max_inline = 0;  // bytes of inline payload
 };
 
 enum class SetupError : uint8_t {
@@ -272,12 +263,12 @@ struct Budget {
   bool may_be_readable = true;
   // False: a thread that has the engine just now is not waited for (Need::is_busy).
   bool may_wait = true;
-  // The caller will be back at once, whether the lower layer becomes readable or not
-  // (kBellsOnDemand).
+  // The caller will be back at once, whether the lower layer becomes readable or not: in shared
+  // memory the peer need not ring.
   bool is_spinning = false;
 };
 
-// What must happen for the queue pair to get on. An engine with kAsync wants nothing.
+// What must happen for the queue pair to get on. One that progresses by itself wants nothing.
 struct Need {
   bool wants_readable = false;  // call advance() when the lower layer has bytes, or its end
   bool wants_writable = false;  // ... when it takes bytes again
@@ -286,11 +277,6 @@ struct Need {
   bool is_unwatched = false;    // the lower layer may stay silent until an advance() that is not
                                 // spinning
   Time deadline = kNever;       // ... at this time at the latest; `now` or earlier: at once
-};
-
-enum class DetachError : uint8_t {
-  kBadState,  // never started, failed, or ended
-  kBusy,      // work is under way. From now on none is accepted: advance(), then try again
 };
 
 // One connection. Made idle; receives may be posted before start(), so that the peer's first
@@ -308,8 +294,8 @@ class Qp {
   virtual Status<StartError> start(const Start& start) = 0;
 
   // Posts a batch; a prefix is accepted and the reason for the rest told. Lists of ranges are
-  // borrowed for the call. An engine without kAsync moves nothing before advance(), so that
-  // everything posted before it leaves together.
+  // borrowed for the call. Nothing moves before advance(), so that everything posted before it
+  // leaves together.
   virtual Posted send(std::span<const SendWr> work) = 0;
   virtual Posted recv(std::span<const RecvWr> work) = 0;
 
@@ -328,12 +314,6 @@ class Qp {
   // both directions, now and perhaps inside an FPDU, and everything is flushed. Takes effect in
   // this call or in the advance() that is running. No effect on an ended queue pair.
   virtual void abort(std::optional<TermCode> why) = 0;
-
-  // Takes DDP off the connection without closing it: kEnded, receives flushed, and from then on the
-  // bytes of the lower layer are the caller's. The two ends agree about it by messages; the one
-  // that detaches first sends no raw byte before it has received one, because until the other has
-  // detached, too, everything is read as FPDUs.
-  virtual Result<LowerLayer, DetachError> detach() = 0;
 
   // What it can, once it is started: as it is carried.
   virtual Capabilities capabilities() const = 0;

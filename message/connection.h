@@ -265,7 +265,6 @@ class Connection final : public Handle, private engine::OneSided {
   bool may_fall_back_ = false;
   int start_error_ = 0;  // start-up has failed and only a Terminate is on its way
   bool is_up_ = false;
-  bool has_bells_on_demand_ = false;
   bool is_untouched_ = false;
   const char* reason_ = "";
   engine::Need need_{};

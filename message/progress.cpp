@@ -243,7 +243,6 @@ void Connection::start_qp(Time now) {
     return;
   }
   is_up_ = true;
-  has_bells_on_demand_ = qp_->capabilities().has(engine::Capability::kBellsOnDemand);
   phase_.store(Phase::kRunning);
   note_open(has_fallen_back);
   queue_->note_established(*this);
@@ -291,8 +290,7 @@ bool Connection::take_whole_look() {
 }
 
 void Connection::step_running(Time now, Look look) {
-  const bool is_spinning =
-      look == Look::kSpinning && has_bells_on_demand_ && may_spin() && !take_whole_look();
+  const bool is_spinning = look == Look::kSpinning && may_spin() && !take_whole_look();
   // Who posts does not wait for a thread that has the engine: ours tries again. If there is none,
   // it is the caller who moves the bytes.
   const bool may_wait = look != Look::kNone || id_ == 0;

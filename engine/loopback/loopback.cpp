@@ -26,7 +26,6 @@ class LinkChannel final : public Channel {
  public:
   explicit LinkChannel(Network::End end) : link_(*end.link), end_(end.end) {}
 
-  Capabilities capabilities() const override { return {Capability::kWireTap}; }
   Result<size_t> send(std::span<const Bytes> from, Time now) override {
     return link_.send(end_, from, now);
   }

@@ -22,9 +22,7 @@ class MemoryCarrier final : public Carrier {
   MemoryCarrier(std::unique_ptr<Channel> channel, shm::MessageMemory& memory, uint32_t max_ulpdu)
       : channel_(std::move(channel)), link_(memory), max_ulpdu_(max_ulpdu) {}
 
-  Capabilities capabilities() const override {
-    return {Capability::kKernelTrueReadiness, Capability::kBellsOnDemand};
-  }
+  Capabilities capabilities() const override { return {}; }
   Received receive(Pass& pass) override;
   Turn transmit(Pass& pass) override;
   void shut_write(Time now) override { channel_->shut_write(now); }

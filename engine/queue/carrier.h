@@ -12,7 +12,6 @@
 #define DDPSOCK_ENGINE_QUEUE_CARRIER_H_
 
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <optional>
 
@@ -75,24 +74,10 @@ class Carrier {
   // What it wants beside the queue pair's own wishes, after a turn of each direction.
   virtual void add_to(Need& need, Turn sent, const Pass& pass) = 0;
 
-  // Whether what comes may be another's once nothing is half sent and half received: detach(). In
-  // memory it may not: bells that the peer has sent cannot be told from its first bytes.
-  virtual bool has_raw_form() const { return false; }
-  virtual bool is_between_fpdus() const { return true; }
   // Memory that the core named for a segment is about to be its owner's again. With the lock.
   virtual void revoke() {}
   // As Qp::has_news(): any thread, without the lock.
   virtual bool has_news() const { return true; }
-};
-
-// Makes the carrier of a connection whose Start names it.
-class Medium {
- public:
-  virtual Result<std::unique_ptr<Carrier>, StartError> open(const Start& start,
-                                                            const QpAttr& attr) const = 0;
-
- protected:
-  ~Medium() = default;
 };
 
 }  // namespace ddpsock::engine

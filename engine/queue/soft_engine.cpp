@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "engine/queue/soft_engine.h"
 
-#include <limits>
 #include <new>
 
 #include "base/spin.h"
@@ -24,7 +23,6 @@ constexpr Limits soft_limits(uint32_t max_regions) {
       .max_ord = 128,
       .max_slices = ddp::kMaxSlices,
       .max_inline = rdmap::kMaxInline,
-      .max_message = std::numeric_limits<uint32_t>::max(),
   };
 }
 

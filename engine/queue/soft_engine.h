@@ -8,8 +8,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
-#include <span>
 
 #include "engine/engine.h"
 #include "engine/queue/carrier.h"
@@ -21,9 +19,8 @@ namespace ddpsock::engine {
 
 // What all their queue pairs can.
 inline constexpr Capabilities kSoftCapabilities{
-    Capability::kOneSided,          Capability::kAtomics,  Capability::kImmediate,
-    Capability::kRemoteInvalidate,  Capability::kSharedCq, Capability::kSrq,
-    Capability::kUnregisteredLocal,
+    Capability::kOneSided,         Capability::kAtomics,  Capability::kImmediate,
+    Capability::kRemoteInvalidate, Capability::kSharedCq, Capability::kSrq,
 };
 
 struct SoftConfig {

@@ -3,10 +3,10 @@
 
 #include <sched.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "base/cancellation.h"
+#include "engine/queue/medium.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -52,7 +52,6 @@ Status<StartError> SoftQp::start(const Start& start) {
   const uint32_t ird = depth(agreed.rtr, agreed.ird, attr_.max_ird);
   const uint32_t ord = depth(agreed.rtr, agreed.ord, attr_.max_ord);
   if (ird > attr_.max_ird || ord > attr_.max_ord) return fail(StartError::kDepths);
-  lower_ = start.lower;
   carrier_ = std::move(*carrier);
   Carrier::note_mulpdu(*core_, carrier_->mulpdu(Time{}));
   core_->start({.is_initiator = agreed.is_initiator, .rtr = agreed.rtr, .ird = ird, .ord = ord});
@@ -114,8 +113,7 @@ void SoftQp::settle(Lock& lock, Time now, bool is_lost) {
     end(lock, rdmap::LlpEnd::kLost);
     return;
   }
-  const bool is_ending = core_->wants_close() && !is_detaching_;
-  if (is_ending && !is_fin_sent_) {
+  if (core_->wants_close() && !is_fin_sent_) {
     carrier_->shut_write(now);
     is_fin_sent_ = true;
   }
@@ -179,21 +177,6 @@ void SoftQp::abort(std::optional<TermCode> why) {
   core_->on_llp_end(rdmap::LlpEnd::kLost);
   finish_ended();
   queues_.signal(lock);
-}
-
-Result<LowerLayer, DetachError> SoftQp::detach() {
-  Lock lock(engine_.mutex());
-  const QpState state = core_->state();
-  if (state != QpState::kRts && state != QpState::kClosing) return fail(DetachError::kBadState);
-  if (is_fin_sent_ || is_fin_received_ || !carrier_->has_raw_form())
-    return fail(DetachError::kBadState);
-  is_detaching_ = true;
-  core_->close();
-  if (is_advancing_ || !core_->wants_close() || !carrier_->is_between_fpdus())
-    return fail(DetachError::kBusy);
-  end(lock, rdmap::LlpEnd::kFinBetween);
-  finish_ended();
-  return lower_;
 }
 
 Capabilities SoftQp::capabilities() const {

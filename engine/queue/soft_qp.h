@@ -31,7 +31,6 @@ class SoftQp final : public Qp {
   bool has_news() const override;
   void drain() override;
   void abort(std::optional<TermCode> why) override;
-  Result<LowerLayer, DetachError> detach() override;
   Capabilities capabilities() const override;
   QpState state() const override;
   TerminateInfo terminate_info() const override;
@@ -56,14 +55,12 @@ class SoftQp final : public Qp {
   // Under the lock.
   bool is_advancing_ = false;
   bool is_drop_wanted_ = false;
-  bool is_detaching_ = false;
   bool is_fin_sent_ = false;
   bool is_fin_received_ = false;
   bool is_end_told_ = false;
   Time linger_end_ = kNever;
 
   // Set by start().
-  LowerLayer lower_{};
   std::unique_ptr<Carrier> carrier_;
 };
 

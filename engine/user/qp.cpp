@@ -11,6 +11,7 @@
 
 #include "base/cancellation.h"
 #include "base/crc32c.h"
+#include "base/socket_option.h"
 #include "base/sys.h"
 #include "engine/memory/memory_carrier.h"
 #include "engine/queue/soft_engine.h"
@@ -27,13 +28,9 @@ constexpr uint32_t kLeastEmss = 536;  // RFC 1122 section 4.2.2.6
 class TcpChannel final : public Channel {
  public:
   explicit TcpChannel(int fd) : fd_(fd) {
-    const int on = 1;
-    base::sys.setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    base::set_socket_option(fd_, IPPROTO_TCP, TCP_NODELAY, 1);
   }
 
-  Capabilities capabilities() const override {
-    return {Capability::kWireTap, Capability::kKernelTrueReadiness};
-  }
   Result<size_t> send(std::span<const Bytes> from, Time) override {
     constexpr int kFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
     // Plain send() is measurably quicker than a gather list of one.
@@ -68,11 +65,8 @@ class TcpChannel final : public Channel {
 
   uint32_t emss(Time now) override {
     if (emss_ != 0 && now < emss_until_) return emss_;
-    int value = 0;
-    socklen_t size = sizeof value;
-    const bool is_known =
-        base::sys.getsockopt(fd_, IPPROTO_TCP, TCP_MAXSEG, &value, &size) == 0 && value > 0;
-    emss_ = is_known ? static_cast<uint32_t>(value) : kLeastEmss;
+    const int told = base::socket_option(fd_, IPPROTO_TCP, TCP_MAXSEG).value_or(0);
+    emss_ = told > 0 ? static_cast<uint32_t>(told) : kLeastEmss;
     emss_until_ = now + kEmssAge;
     return emss_;
   }
@@ -100,8 +94,6 @@ class OneSidedChannel final : public Channel {
  public:
   OneSidedChannel(int fd, Stream& stream) : fd_(fd), stream_(stream) {}
 
-  // What the program has not read keeps the socket readable.
-  Capabilities capabilities() const override { return {Capability::kWireTap}; }
   Result<size_t> send(std::span<const Bytes> from, Time) override {
     const base::Uncancelled whole;  // it does not wait
     return noted(stream_.send_fpdus(fd_, from), is_sending_taken_);
@@ -118,11 +110,8 @@ class OneSidedChannel final : public Channel {
   // An FPDU that takes no more than a quarter of the send buffer is never cut.
   uint32_t emss(Time now) override {
     if (emss_ != 0 && now < emss_until_) return emss_;
-    int size = 0;
-    socklen_t length = sizeof size;
-    const bool is_known =
-        base::sys.getsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &size, &length) == 0 && size > 0;
-    const uint32_t room = is_known ? static_cast<uint32_t>(size) / 4 : kLeastEmss;
+    const int size = base::socket_option(fd_, SOL_SOCKET, SO_SNDBUF).value_or(0);
+    const uint32_t room = size > 0 ? static_cast<uint32_t>(size) / 4 : kLeastEmss;
     emss_ =
         std::clamp<uint32_t>(room, kLeastEmss, std::max(kLeastEmss, stream_.status().max_payload));
     emss_until_ = now + kEmssAge;
@@ -150,10 +139,8 @@ class OneSidedChannel final : public Channel {
 };
 
 bool is_connected_tcp(int fd) {
-  tcp_info info{};
-  socklen_t size = sizeof info;
-  if (base::sys.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
-  return info.tcpi_state == TCP_ESTABLISHED || info.tcpi_state == TCP_CLOSE_WAIT;
+  const auto info = base::socket_option<tcp_info>(fd, IPPROTO_TCP, TCP_INFO);
+  return info && (info->tcpi_state == TCP_ESTABLISHED || info->tcpi_state == TCP_CLOSE_WAIT);
 }
 
 template <typename Channel, typename... Args>
@@ -182,9 +169,6 @@ class UserMessageEngine final : public SoftEngine {
   using SoftEngine::has_memory;
 
   const char* name() const override { return "user"; }
-  Capabilities capabilities() const override {
-    return kSoftCapabilities | Capabilities{Capability::kInlineStream};
-  }
   Result<std::unique_ptr<Carrier>, StartError> open_carrier(const Start& start,
                                                             const QpAttr& attr) override {
     return open_wire<TcpChannel>(start, attr);

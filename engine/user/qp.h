@@ -2,14 +2,14 @@
 // The user engine's message mode: queue pairs over TCP sockets, in the caller's thread. A
 // Start::lower is the fd of a connected TCP socket, blocking or not; it stays the caller's, gets
 // TCP_NODELAY, and must not be read from or written to until the queue pair has ended. Then the
-// connection is shut down in both directions (but after detach()) and the caller closes the fd.
+// connection is shut down in both directions and the caller closes the fd.
 #ifndef DDPSOCK_ENGINE_USER_QP_H_
 #define DDPSOCK_ENGINE_USER_QP_H_
 
 #include <cstdint>
 #include <memory>
 
-#include "engine/queue/carrier.h"
+#include "engine/queue/medium.h"
 
 namespace ddpsock::engine {
 

@@ -20,7 +20,6 @@ class Channel {
  public:
   virtual ~Channel() = default;
 
-  virtual Capabilities capabilities() const = 0;
   // Takes bytes from the front of `from`; how many, at least one.
   virtual Result<size_t> send(std::span<const Bytes> from, Time now) = 0;
   // Fills `to` in order; 0: the peer's FIN.

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "mpa/format.h"
-
 namespace ddpsock::engine {
 namespace {
 

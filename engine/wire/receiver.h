@@ -39,8 +39,6 @@ class Receiver {
   // The stream has ended; what that means to the core. Spoils an FPDU cut short.
   rdmap::LlpEnd end(rdmap::Qp& core);
 
-  bool is_between_fpdus() const { return deframer_.is_between_fpdus(); }
-
  private:
   // Below this a copy from the spill is cheaper than a read of its own.
   static constexpr size_t kMinDirect = 4096;

@@ -20,15 +20,13 @@ class WireCarrier final : public Carrier {
   static std::unique_ptr<Carrier> make(std::unique_ptr<Channel> channel, const Start& start,
                                        const QpAttr& attr);
 
-  Capabilities capabilities() const override { return channel_->capabilities(); }
+  Capabilities capabilities() const override { return {Capability::kWireTap}; }
   Received receive(Pass& pass) override;
   Turn transmit(Pass& pass) override;
   void shut_write(Time now) override;
   void drop(Time now) override { channel_->drop(now); }
   uint32_t mulpdu(Time now) override;
   void add_to(Need& need, Turn sent, const Pass& pass) override;
-  bool has_raw_form() const override { return true; }
-  bool is_between_fpdus() const override { return tx_.is_empty() && rx_.is_between_fpdus(); }
 
  private:
   WireCarrier(std::unique_ptr<Channel> channel, const Start& start, const QpAttr& attr);

@@ -47,7 +47,6 @@ class WrapQp : public Qp {
   bool has_news() const override { return inner_->has_news(); }
   void drain() override { inner_->drain(); }
   void abort(std::optional<TermCode> why) override { inner_->abort(why); }
-  Result<LowerLayer, DetachError> detach() override { return inner_->detach(); }
   Capabilities capabilities() const override { return inner_->capabilities(); }
   QpState state() const override { return inner_->state(); }
   TerminateInfo terminate_info() const override { return inner_->terminate_info(); }

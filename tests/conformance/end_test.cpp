@@ -182,24 +182,6 @@ TEST_P(Conformance, EachEndIsToldOnceBesideCompletions) {
   EXPECT_EQ(told(), 0u);
 }
 
-TEST_P(Conformance, DetachLeavesTheConnection) {
-  Rig rig(GetParam());
-  if (!rig.a.has(Capability::kWireTap)) GTEST_SKIP() << "no byte stream under this engine";
-  const auto message = pattern(10);
-  std::vector<uint8_t> buffer(10);
-  ASSERT_EQ(rig.b.recv(1, buffer), Refusal::kNone);
-  ASSERT_EQ(rig.a.send(1, message), Refusal::kNone);
-  ASSERT_FALSE(rig.a.qp->detach());  // the Send is still under way
-  ASSERT_TRUE(rig.run_until([&] { return !rig.b.received.empty(); }));
-  const auto at_a = rig.a.qp->detach();
-  ASSERT_TRUE(at_a);
-  EXPECT_EQ(*at_a, rig.a.start.lower);
-  EXPECT_EQ(rig.a.qp->state(), QpState::kEnded);
-  ASSERT_TRUE(rig.b.qp->detach());
-  EXPECT_EQ(rig.b.qp->state(), QpState::kEnded);
-  EXPECT_FALSE(rig.b.qp->detach());
-}
-
 TEST_P(Conformance, ATerminateThatNobodyReadsDoesNotWaitForEver) {
   Rig rig(GetParam(), {.linger = Duration::from_ms(20)});
   rig.a.qp->abort(rdmap::TermCode::operation(RDMAP_ECODE_UNSPECIFIED));

@@ -95,7 +95,7 @@ TEST_P(Conformance, AStartedQueuePairTellsWhatItCan) {
   const auto can = (*qp)->capabilities();
   const engine::Need need = (*qp)->advance(rig.bench->now(), {.is_spinning = true});
   EXPECT_EQ(tap.calls != 0, can.has(Capability::kWireTap));
-  EXPECT_EQ(need.is_unwatched, can.has(Capability::kBellsOnDemand));
+  EXPECT_EQ(need.is_unwatched, start.medium != nullptr);  // in memory
   EXPECT_TRUE(can.has(Capability::kOneSided));
 }
 

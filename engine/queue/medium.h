@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#ifndef DDPSOCK_ENGINE_QUEUE_MEDIUM_H_
+#define DDPSOCK_ENGINE_QUEUE_MEDIUM_H_
+
+#include <memory>
+
+#include "base/result.h"
+#include "engine/engine.h"
+
+namespace ddpsock::engine {
+
+class Carrier;  // carrier.h: who names a medium need not know how segments move
+
+// Makes the carrier of a connection whose Start names it.
+class Medium {
+ public:
+  virtual Result<std::unique_ptr<Carrier>, StartError> open(const Start& start,
+                                                            const QpAttr& attr) const = 0;
+
+ protected:
+  ~Medium() = default;
+};
+
+}  // namespace ddpsock::engine
+
+#endif  // DDPSOCK_ENGINE_QUEUE_MEDIUM_H_
