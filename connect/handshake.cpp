@@ -2,14 +2,18 @@
 #include "connect/handshake.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <array>
 #include <cerrno>
+#include <optional>
 
+#include "base/socket_option.h"
 #include "base/sys.h"
 #include "connect/wait.h"
+#include "engine/user/qp.h"
 #include "mpa/format.h"
 
 namespace ddpsock::connecting {
@@ -23,8 +27,7 @@ auto at_end(End& end, const Verb& verb) {
 }
 
 void set_no_delay(int fd) {
-  const int on = 1;
-  base::sys.setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  base::set_socket_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
 }
 
 }  // namespace
@@ -72,21 +75,16 @@ void Handshake::fail_tcp(int error) {
 
 // Then end_ has what comes next: the initiator, or why there is none.
 bool Handshake::is_connected(Time now) {
-  tcp_info info{};
-  socklen_t size = sizeof info;
   // What tells nothing fails with the first byte.
-  const bool is_known = base::sys.getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
-  if (is_known && (info.tcpi_state == TCP_SYN_SENT || info.tcpi_state == TCP_SYN_RECV)) {
+  const auto info = base::socket_option<tcp_info>(fd_, IPPROTO_TCP, TCP_INFO);
+  if (info && (info->tcpi_state == TCP_SYN_SENT || info->tcpi_state == TCP_SYN_RECV)) {
     if (now < call_.tcp_deadline) return false;
     fail_tcp(ETIMEDOUT);
     return true;
   }
-  if (is_known && info.tcpi_state == TCP_CLOSE) {
-    int error = 0;
-    size = sizeof error;
-    const bool is_told =
-        base::sys.getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error != 0;
-    fail_tcp(is_told ? error : ECONNREFUSED);
+  if (info && info->tcpi_state == TCP_CLOSE) {
+    const int error = base::socket_option(fd_, SOL_SOCKET, SO_ERROR).value_or(0);
+    fail_tcp(error != 0 ? error : ECONNREFUSED);
     return true;
   }
   const auto initiator = mpa::Initiator::start(call_.startup, now);
@@ -146,14 +144,24 @@ mpa::StartupState Handshake::run() {
   }
 }
 
-Status<engine::StartError> Handshake::start(engine::Qp& qp, const engine::Medium* medium,
+Status<engine::StartError> Handshake::start(engine::Qp& qp, Memory& memory,
                                             uint32_t max_ulpdu) const {
   const bool has_failed = state() == mpa::StartupState::kFailed;
-  const auto started =
-      qp.start({.lower = engine::LowerLayer{fd_},
-                .medium = medium,
-                .parameters = parameters_of(has_failed ? failure().terminate_with() : agreement(),
-                                            max_ulpdu)});
+  engine::Start start{.lower = engine::LowerLayer{fd_},
+                      .parameters = parameters_of(
+                          has_failed ? failure().terminate_with() : agreement(), max_ulpdu)};
+  if (memory.memory) {
+    // Only a byte stream has them.
+    const bool has_markers = start.parameters.send_markers || start.parameters.receive_markers;
+    const bool is_joined = memory.memory->settle();
+    if (has_markers || !is_joined)
+      memory = {
+          .memory = nullptr,
+          .why = has_markers ? "MPA markers are for byte streams" : "the peer has not joined it"};
+  }
+  std::optional<engine::InMemory> medium;
+  if (memory.memory) start.medium = &medium.emplace(*memory.memory);
+  const auto started = qp.start(start);
   if (started && has_failed) qp.abort(rdmap::TermCode::mpa(*failure().term_code));
   return started;
 }

@@ -5,13 +5,15 @@
 #ifndef DDPSOCK_CONNECT_HANDSHAKE_H_
 #define DDPSOCK_CONNECT_HANDSHAKE_H_
 
-#include <netinet/in.h>
+#include <sys/socket.h>
 
+#include <memory>
 #include <variant>
 
 #include "base/clock.h"
 #include "base/result.h"
 #include "engine/engine.h"
+#include "engine/shm/message_memory.h"
 #include "mpa/initiator.h"
 #include "mpa/responder.h"
 
@@ -27,6 +29,13 @@ constexpr rdmap::Rtr to_rdmap(mpa::Rtr rtr) {
 
 // What an engine needs to know of what MPA start-up has agreed.
 engine::Parameters parameters_of(const mpa::Agreement& agreed, uint32_t max_ulpdu = 0);
+
+// The memory shared with the peer that a connection may lie in, offered to it or joined; or null
+// and why not (static text).
+struct Memory {
+  std::unique_ptr<engine::shm::MessageMemory> memory;
+  const char* why = "";
+};
 
 // Of the side that connects.
 struct Call {
@@ -64,11 +73,11 @@ class Handshake {
   // kDeciding: accept() or reject() here, then advance(). nullptr for an initiator.
   mpa::Responder* responder() { return std::get_if<mpa::Responder>(&end_); }
 
-  // Starts `qp` on the socket by what was agreed. After kFailed where the peer is in FPDU mode all
-  // the same (failure().term_code): only to tell it so by a Terminate (RFC 6581 section 7); advance
-  // it to its end. REQUIRES: one of the two.
-  Status<engine::StartError> start(engine::Qp& qp, const engine::Medium* medium = nullptr,
-                                   uint32_t max_ulpdu = 0) const;
+  // Starts `qp` on the socket by what was agreed: in `memory` if both ends have it by now, and
+  // nobody can join it any more; otherwise it goes, and says why. After kFailed where the peer is
+  // in FPDU mode all the same (failure().term_code): only to tell it so by a Terminate (RFC 6581
+  // section 7); advance it to its end. REQUIRES: one of the two; `memory` outlives `qp`.
+  Status<engine::StartError> start(engine::Qp& qp, Memory& memory, uint32_t max_ulpdu = 0) const;
 
  private:
   struct Connecting {};

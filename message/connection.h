@@ -11,7 +11,6 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <optional>
 
 #include "connect/handshake.h"
 #include "engine/one_sided.h"
@@ -71,12 +70,7 @@ class Connection final : public Handle, private engine::OneSided {
   Status<> set_srq(Srq& srq);
   Settings settings() const;
 
-  // The memory that the connection may lie in, offered to the peer or joined, or null and why not
-  // (static text).
-  struct Memory {
-    std::unique_ptr<engine::shm::MessageMemory> memory;
-    const char* why = "";
-  };
+  using Memory = connecting::Memory;
   // MPA start-up on the socket `fd`, which is connected (an initiator's: or connecting) and stays
   // open until close(). `is_held`: it starts with the next call from the program (begin() itself,
   // for an initiator, does nothing on the wire). EALREADY, ENOMEM, EMFILE.
@@ -191,7 +185,6 @@ class Connection final : public Handle, private engine::OneSided {
   bool may_spin() const;
   bool is_quiet();
   bool take_whole_look();
-  Status<engine::StartError> start_by(const connecting::Handshake& handshake);
   void decide(Time now);
   void start_qp(Time now);
   void note_open(bool is_second_call);

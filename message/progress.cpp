@@ -5,7 +5,6 @@
 // the thread only looks now and then whether the program still is (kTick). So a program that polls
 // shares its socket with nobody, and one that stops polling to compute is taken over from within
 // two ticks.
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 
@@ -217,26 +216,10 @@ void Connection::step_starting(Time now) {
   }
 }
 
-// Both ends know now whether the other one has the memory; and that with markers, which only a byte
-// stream has, it is not used.
-Status<engine::StartError> Connection::start_by(const connecting::Handshake& handshake) {
-  if (memory_.memory) {
-    const bool has_markers = agreement_.send_markers || agreement_.receive_markers;
-    const bool is_joined = memory_.memory->settle();
-    if (has_markers || !is_joined)
-      memory_ = {
-          .memory = nullptr,
-          .why = has_markers ? "MPA markers are for byte streams" : "the peer has not joined it"};
-  }
-  if (!memory_.memory) return handshake.start(*qp_);
-  const engine::InMemory medium(*memory_.memory);
-  return handshake.start(*qp_, &medium);
-}
-
 void Connection::start_qp(Time now) {
   agreement_ = handshake_->agreement();
   const bool has_fallen_back = handshake_->has_fallen_back();
-  const auto started = start_by(*std::exchange(handshake_, nullptr));
+  const auto started = std::exchange(handshake_, nullptr)->start(*qp_, memory_);
   if (!started) {
     end(started.error() == engine::StartError::kNoMemory ? ENOMEM : ECONNRESET,
         "the connection was lost in start-up");
@@ -270,8 +253,7 @@ void Connection::fail_start() {
   is_untouched_ = failure.error == mpa::StartupError::kNotMpa && role_ == Role::kResponder;
   reason_ = mpa::to_text(failure.error);
   const int error = errno_of_startup(failure.error);
-  if (failure.term_code) agreement_ = failure.terminate_with();
-  if (failure.term_code && start_by(*handshake)) {
+  if (failure.term_code && handshake->start(*qp_, memory_)) {
     start_error_ = error;
     phase_.store(Phase::kRunning);
     return;

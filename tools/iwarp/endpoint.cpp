@@ -86,7 +86,8 @@ Status<Error> Endpoint::start(base::UniqueFd fd, const connecting::Handshake& ha
   if (handshake.tcp_error() != 0) return fail_with("connecting", handshake.tcp_error());
   const bool has_failed = handshake.state() == mpa::StartupState::kFailed;
   if (has_failed && !handshake.failure().term_code) return fail_with(handshake.failure());
-  const auto started = handshake.start(*qp_, nullptr, attr_.max_ulpdu);
+  connecting::Memory none;
+  const auto started = handshake.start(*qp_, none, attr_.max_ulpdu);
   if (started) fd_ = std::move(fd);
   // Until it has been advanced nobody knows what it waits for; the peer may have begun already.
   need_ = {.deadline = base::now()};
