@@ -125,6 +125,38 @@ enum class Direction : uint8_t { kReceive, kSend };
 // Of one call, as of the kernel's (MAX_RW_COUNT); what is beyond is left alone.
 inline constexpr size_t kMostAtOnce = 0x7fff'f000;
 
+// The part of a stream that a queue pair uses: its FPDUs travel between those of the stream
+// (one_sided.h).
+class FpduWay {
+ public:
+  // begin_one_sided() is this process's from then on, and `queue_pair` must stay until no call is
+  // running after end_one_sided(). EOPNOTSUPP: the peer, the engine or another process that has
+  // them says no. ENOTCONN: not decided yet. ENOMEM.
+  virtual Status<> begin_one_sided(int /*fd*/, OneSided& /*queue_pair*/) {
+    return fail_errno(EOPNOTSUPP);
+  }
+  virtual void end_one_sided() {}
+  // What the peer's start-up frame says: whether FPDUs have CRCs. EAGAIN before it has come,
+  // EOPNOTSUPP if the peer says no.
+  virtual Result<bool> one_sided_crc(int /*fd*/) { return fail_errno(EOPNOTSUPP); }
+  // Makes sure that our start-up frame is on its way, so that the peer's comes. EAGAIN, ENOTCONN.
+  virtual Status<> announce(int /*fd*/) { return fail_errno(EOPNOTSUPP); }
+  // Hands over FPDUs from the front of `from`, whole ones only; how many bytes. Never waits.
+  // EAGAIN: the kernel refused. EBUSY: another call is sending; try again, or after
+  // OneSided::wake().
+  virtual Result<size_t> send_fpdus(int /*fd*/, std::span<const Bytes> /*from*/) {
+    return fail_errno(EOPNOTSUPP);
+  }
+  // Fills `to` with FPDUs that are not of the stream; 0: the peer's FIN, or the stream has failed.
+  // Stream bytes before them are kept for recv(). Never waits. EAGAIN, EBUSY as above.
+  virtual Result<size_t> receive_fpdus(int /*fd*/, std::span<const MutBytes> /*to*/) {
+    return fail_errno(EOPNOTSUPP);
+  }
+
+ protected:
+  ~FpduWay() = default;
+};
+
 // One connection in DDPMODE. A process's view of it, for every fd that has the socket; the state
 // behind it is shared with relatives. Never constructed or destroyed by the caller.
 //
@@ -135,7 +167,7 @@ inline constexpr size_t kMostAtOnce = 0x7fff'f000;
 // with state kPlain means: nothing was consumed or sent; repeat the call on the plain socket.
 // EBADF: the number was closed, or became another's while the call slept, and was left alone.
 // A call that slept while its number was closed behind outlive() goes on with the connection.
-class Stream {
+class Stream : public FpduWay {
  public:
   // Sends up to the whole of `from`. Flags: MSG_DONTWAIT, MSG_NOSIGNAL, MSG_MORE; others
   // EOPNOTSUPP.
@@ -270,31 +302,6 @@ class Stream {
   virtual bool get_kept_option(int name, int& value) = 0;
 
   virtual StreamStatus status() const = 0;
-
-  // One-sided operations (one_sided.h): FPDUs of a queue pair travel between those of the stream.
-  // begin_one_sided() is this process's from then on, and `queue_pair` must stay until no call is
-  // running after end_one_sided(). EOPNOTSUPP: the peer, the engine or another process that has
-  // them says no. ENOTCONN: not decided yet. ENOMEM.
-  virtual Status<> begin_one_sided(int /*fd*/, OneSided& /*queue_pair*/) {
-    return fail_errno(EOPNOTSUPP);
-  }
-  virtual void end_one_sided() {}
-  // What the peer's start-up frame says: whether FPDUs have CRCs. EAGAIN before it has come,
-  // EOPNOTSUPP if the peer says no.
-  virtual Result<bool> one_sided_crc(int /*fd*/) { return fail_errno(EOPNOTSUPP); }
-  // Makes sure that our start-up frame is on its way, so that the peer's comes. EAGAIN, ENOTCONN.
-  virtual Status<> announce(int /*fd*/) { return fail_errno(EOPNOTSUPP); }
-  // Hands over FPDUs from the front of `from`, whole ones only; how many bytes. Never waits.
-  // EAGAIN: the kernel refused. EBUSY: another call is sending; try again, or after
-  // OneSided::wake().
-  virtual Result<size_t> send_fpdus(int /*fd*/, std::span<const Bytes> /*from*/) {
-    return fail_errno(EOPNOTSUPP);
-  }
-  // Fills `to` with FPDUs that are not of the stream; 0: the peer's FIN, or the stream has failed.
-  // Stream bytes before them are kept for recv(). Never waits. EAGAIN, EBUSY as above.
-  virtual Result<size_t> receive_fpdus(int /*fd*/, std::span<const MutBytes> /*to*/) {
-    return fail_errno(EOPNOTSUPP);
-  }
 
  protected:
   ~Stream() = default;

@@ -23,6 +23,14 @@
 
 namespace ddpsock::engine {
 
+// The program is told of `error` now. Errors of the way there may come on a living connection
+// (IP_RECVERR, SO_ERROR) and say nothing of its end.
+inline int note_told(Connection& c, int error) {
+  if (error == ECONNRESET || error == ETIMEDOUT) [[unlikely]]
+    c.r.is_loss_told.store(true, std::memory_order_relaxed);
+  return error;
+}
+
 class UserStream final : public Stream {
  public:
   // The record's cookie has just been compared, or read.
@@ -61,7 +69,7 @@ class UserStream final : public Stream {
   PlainReturn return_to_plain(int fd) override { return engine::return_to_plain(c_, fd); }
   int judge_error(int error) override {
     const int judged = engine::judge_error(c_, error);
-    return note_told(judged != 0 ? judged : engine::take_kept_error(c_));
+    return note_told(c_, judged != 0 ? judged : engine::take_kept_error(c_));
   }
   void keep_error(int error) override { engine::keep_error(c_, error); }
   bool has_kept_error() const override { return engine::has_kept_error(c_); }
@@ -95,16 +103,9 @@ class UserStream final : public Stream {
         io.error != 0 && io.error != EAGAIN && io.error != EINTR && io.error != EPROTOTYPE;
     if (is_error) [[unlikely]] {
       direction.errors.add(1);
-      note_told(io.error);
+      note_told(c_, io.error);
     }
     return io;
-  }
-  // The program is told of `error` now. Errors of the way there may come on a living connection
-  // (IP_RECVERR, SO_ERROR) and say nothing of its end.
-  int note_told(int error) {
-    if (error == ECONNRESET || error == ETIMEDOUT) [[unlikely]]
-      c_.r.is_loss_told.store(true, std::memory_order_relaxed);
-    return error;
   }
 
   Connection c_;
