@@ -67,6 +67,14 @@ Status<> Connection::may_change() const {
   return {};
 }
 
+template <typename Change>
+Status<> Connection::change(Change change) {
+  const std::lock_guard lock(settings_mutex_);
+  if (const auto may = may_change(); !may) return may;
+  change(settings_);
+  return {};
+}
+
 Status<> Connection::set_depths(const ddp_depths& depths) {
   const engine::Limits& most = domain_.engine().limits();
   if (depths.send == 0 || depths.send > most.max_send_depth || depths.receive == 0 ||
@@ -74,10 +82,7 @@ Status<> Connection::set_depths(const ddp_depths& depths) {
       depths.ord > most.max_ord) {
     return fail_errno(EINVAL);
   }
-  const std::lock_guard lock(settings_mutex_);
-  if (const auto may = may_change(); !may) return may;
-  settings_.depths = depths;
-  return {};
+  return change([&](Settings& s) { s.depths = depths; });
 }
 
 Status<> Connection::set_private_data(Bytes data) {
@@ -92,25 +97,18 @@ Status<> Connection::set_private_data(Bytes data) {
 }
 
 Status<> Connection::set_markers(bool wants_markers) {
-  const std::lock_guard lock(settings_mutex_);
-  if (const auto may = may_change(); !may) return may;
-  settings_.wants_markers = wants_markers;
-  return {};
+  return change([=](Settings& s) { s.wants_markers = wants_markers; });
 }
 
 Status<> Connection::set_crc(bool wants_crc) {
-  const std::lock_guard lock(settings_mutex_);
-  if (const auto may = may_change(); !may) return may;
-  settings_.wants_crc = wants_crc;
-  return {};
+  return change([=](Settings& s) { s.wants_crc = wants_crc; });
 }
 
 Status<> Connection::set_caller_driven(bool is_caller_driven) {
-  const std::lock_guard lock(settings_mutex_);
-  if (const auto may = may_change(); !may) return may;
-  settings_.is_caller_driven = is_caller_driven;
-  is_caller_driven_.store(is_caller_driven);
-  return {};
+  return change([=, this](Settings& s) {
+    s.is_caller_driven = is_caller_driven;
+    is_caller_driven_.store(is_caller_driven);
+  });
 }
 
 void Connection::use(Queue& queue) {
@@ -315,24 +313,7 @@ Status<> Connection::establish(int timeout_ms) {
   }
 }
 
-int Connection::errno_of(engine::Refusal reason) const {
-  switch (reason) {
-    case engine::Refusal::kNone:
-      return 0;
-    case engine::Refusal::kQueueFull:
-    case engine::Refusal::kCqFull:
-      return EAGAIN;
-    case engine::Refusal::kBadState:
-      break;
-    case engine::Refusal::kTooManySlices:
-      return E2BIG;
-    case engine::Refusal::kTooLong:
-      return EMSGSIZE;
-    case engine::Refusal::kBadSink:
-      return EACCES;
-    case engine::Refusal::kNoReadsAllowed:
-      return ENOTSUP;
-  }
+int Connection::errno_when_not_ready() const {
   if (is_closed()) return EBADF;
   if (end_status_.load() == EOPNOTSUPP) return EOPNOTSUPP;
   const Phase phase = phase_.load();
@@ -359,7 +340,7 @@ void Connection::post_batch(std::span<const Work> work, Accepted& done) {
     posted = qp_->send(batch);
   }
   done.count += posted.accepted;
-  if (posted.accepted < n) done.why = errno_of(posted.reason);
+  if (posted.accepted < n) done.why = errno_of(posted.reason, errno_when_not_ready());
 }
 
 template <typename Work>

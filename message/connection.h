@@ -205,8 +205,10 @@ class Connection final : public Handle, private engine::OneSided {
   Accepted post_all(std::span<const Work> work);
   template <typename Work>
   Accepted post_sends(std::span<const Work> work);
-  int errno_of(engine::Refusal reason) const;
+  int errno_when_not_ready() const;
   Status<> may_change() const;
+  template <typename Change>
+  Status<> change(Change change);
   void use(Queue& queue);
 
   Domain& domain_;

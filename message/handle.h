@@ -5,6 +5,7 @@
 #ifndef DDPSOCK_MESSAGE_HANDLE_H_
 #define DDPSOCK_MESSAGE_HANDLE_H_
 
+#include <cerrno>
 #include <cstdint>
 #include <span>
 
@@ -36,13 +37,14 @@ class Handle {
   virtual Queue* queue() { return nullptr; }
   virtual Srq* srq() { return nullptr; }
 
-  virtual Result<ddp_region> register_memory(MutBytes memory, unsigned rights) = 0;
-  virtual Status<> deregister(uint32_t stag) = 0;
-  virtual Result<unsigned> poll(std::span<ddp_completion> out) = 0;
-  virtual Result<unsigned> wait(std::span<ddp_completion> out, int timeout_ms) = 0;
-  virtual Result<int> event_fd() = 0;
-  virtual void set_spin(Duration spin) = 0;
-  virtual Duration spin() const = 0;
+  // EOPNOTSUPP where there is nothing of the kind.
+  virtual Result<ddp_region> register_memory(MutBytes, unsigned) { return fail_errno(EOPNOTSUPP); }
+  virtual Status<> deregister(uint32_t) { return fail_errno(EOPNOTSUPP); }
+  virtual Result<unsigned> poll(std::span<ddp_completion>) { return fail_errno(EOPNOTSUPP); }
+  virtual Result<unsigned> wait(std::span<ddp_completion>, int) { return fail_errno(EOPNOTSUPP); }
+  virtual Result<int> event_fd() { return fail_errno(EOPNOTSUPP); }
+  virtual void set_spin(Duration) {}
+  virtual Duration spin() const { return {}; }
 
  protected:
   Handle();

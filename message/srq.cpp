@@ -13,25 +13,6 @@
 #include "message/queue.h"
 
 namespace ddpsock::message {
-namespace {
-
-int errno_of(engine::Refusal reason) {
-  switch (reason) {
-    case engine::Refusal::kNone:
-      return 0;
-    case engine::Refusal::kQueueFull:
-    case engine::Refusal::kCqFull:
-      return EAGAIN;
-    case engine::Refusal::kTooManySlices:
-      return E2BIG;
-    case engine::Refusal::kTooLong:
-      return EMSGSIZE;
-    default:
-      return EBADF;
-  }
-}
-
-}  // namespace
 
 Srq::Srq(Queue& queue) : queue_(queue) {
   queue_.add_reference();
@@ -78,7 +59,7 @@ Accepted Srq::post(std::span<const ddp_recv_work> work) {
     ScatterSlices slices;
     engine::RecvWr request;
     done.why = read_work(wanted, slices, request);
-    if (done.why == 0) done.why = errno_of(srq_->recv({&request, 1}).reason);
+    if (done.why == 0) done.why = errno_of(srq_->recv({&request, 1}).reason, EBADF);
     if (done.why != 0) break;
     ++done.count;
   }
@@ -97,23 +78,6 @@ void Srq::close() {
 
 void Srq::destroy() {
   if (!is_foreign()) drop_reference();
-}
-
-// Completions, and memory of all its connections, are the completion queue's.
-Result<ddp_region> Srq::register_memory(MutBytes, unsigned) {
-  return fail_errno(EOPNOTSUPP);
-}
-Status<> Srq::deregister(uint32_t) {
-  return fail_errno(EOPNOTSUPP);
-}
-Result<unsigned> Srq::poll(std::span<ddp_completion>) {
-  return fail_errno(EOPNOTSUPP);
-}
-Result<unsigned> Srq::wait(std::span<ddp_completion>, int) {
-  return fail_errno(EOPNOTSUPP);
-}
-Result<int> Srq::event_fd() {
-  return fail_errno(EOPNOTSUPP);
 }
 
 }  // namespace ddpsock::message

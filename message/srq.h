@@ -14,6 +14,7 @@
 
 namespace ddpsock::message {
 
+// Completions, and memory of all its connections, are the completion queue's.
 class Srq final : public Handle {
  public:
   // EINVAL, ENOMEM, EMFILE. Keeps a reference to `queue`, and counts one of its own.
@@ -34,13 +35,6 @@ class Srq final : public Handle {
   Srq* srq() override { return this; }
   void close() override;
   void destroy() override;
-  Result<ddp_region> register_memory(MutBytes, unsigned) override;
-  Status<> deregister(uint32_t) override;
-  Result<unsigned> poll(std::span<ddp_completion>) override;
-  Result<unsigned> wait(std::span<ddp_completion>, int) override;
-  Result<int> event_fd() override;
-  void set_spin(Duration) override {}
-  Duration spin() const override { return {}; }
 
  private:
   explicit Srq(Queue& queue);

@@ -112,6 +112,27 @@ int read_work(const ddp_recv_work& from, ScatterSlices& slices, engine::RecvWr& 
   return error;
 }
 
+int errno_of(engine::Refusal reason, int bad_state) {
+  switch (reason) {
+    case engine::Refusal::kNone:
+      return 0;
+    case engine::Refusal::kQueueFull:
+    case engine::Refusal::kCqFull:
+      return EAGAIN;
+    case engine::Refusal::kBadState:
+      break;
+    case engine::Refusal::kTooManySlices:
+      return E2BIG;
+    case engine::Refusal::kTooLong:
+      return EMSGSIZE;
+    case engine::Refusal::kBadSink:
+      return EACCES;
+    case engine::Refusal::kNoReadsAllowed:
+      return ENOTSUP;
+  }
+  return bad_state;
+}
+
 ddp_kind kind_of(engine::WorkKind kind) {
   switch (kind) {
     case engine::WorkKind::kSend:
