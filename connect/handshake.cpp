@@ -78,7 +78,9 @@ bool Handshake::is_connected(Time now) {
   // What tells nothing fails with the first byte.
   const auto info = base::socket_option<tcp_info>(fd_, IPPROTO_TCP, TCP_INFO);
   if (info && (info->tcpi_state == TCP_SYN_SENT || info->tcpi_state == TCP_SYN_RECV)) {
-    if (now < call_.tcp_deadline) return false;
+    if (tcp_deadline_ == kNever && call_.tcp_timeout.ns != 0)
+      tcp_deadline_ = now + call_.tcp_timeout;
+    if (now < tcp_deadline_) return false;
     fail_tcp(ETIMEDOUT);
     return true;
   }
@@ -115,6 +117,7 @@ bool Handshake::call_again() {
   has_fallen_back_ = true;
   call_.startup.revision = MPA_REVISION_IETF;
   call_.startup.is_peer_to_peer = false;
+  tcp_deadline_ = kNever;
   end_ = Connecting{};
   return true;
 }
@@ -122,7 +125,7 @@ bool Handshake::call_again() {
 engine::Need Handshake::advance(Time now) {
   do {
     if (std::holds_alternative<Connecting>(end_) && !is_connected(now))
-      return {.wants_writable = true, .deadline = call_.tcp_deadline};
+      return {.wants_writable = true, .deadline = tcp_deadline_};
     if (std::holds_alternative<mpa::StartupFailure>(end_)) return {};
     at_end(end_, [now](auto& e) { e.on_deadline(now); });
     for (bool is_moving = true; is_moving;) {

@@ -44,7 +44,7 @@ struct Call {
   // without what that lacks, and on the same socket, which Linux takes back to where it was before
   // connect(). So number, options, duplicates and whatever polls it stay as they are.
   bool may_fall_back = false;
-  Time tcp_deadline = kNever;  // until TCP is connected
+  Duration tcp_timeout = {};  // until TCP is connected, each time; zero: the kernel's
 };
 
 // One side of one connection. Never blocks, whatever the socket's mode; one thread at a time.
@@ -90,6 +90,7 @@ class Handshake {
 
   int fd_;
   Call call_;
+  Time tcp_deadline_ = kNever;
   std::variant<Connecting, mpa::Initiator, mpa::Responder, mpa::StartupFailure> end_;
   sockaddr_storage peer_{};
   socklen_t peer_length_ = 0;

@@ -205,5 +205,22 @@ TEST_F(CallTest, SaysThatTcpDidNotConnect) {
   EXPECT_EQ(h.tcp_error(), ECONNREFUSED);
 }
 
+// A listener that takes no more calls does not answer them either.
+TEST_F(CallTest, GivesUpWhereTcpIsNotConnectedInTime) {
+  ASSERT_EQ(listen(listener_.get(), 0), 0);
+  std::array<base::UniqueFd, 3> others;
+  for (base::UniqueFd& other : others) {
+    other.reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    connect(other.get(), reinterpret_cast<sockaddr*>(&address_), size_);
+  }
+  ASSERT_EQ(fcntl(ours_.get(), F_SETFL, O_NONBLOCK), 0);
+  ASSERT_EQ(connect(ours_.get(), reinterpret_cast<sockaddr*>(&address_), size_), -1);
+  ASSERT_EQ(errno, EINPROGRESS);
+  Handshake h(ours_.get(), {.tcp_timeout = Duration::from_ms(20)});
+  EXPECT_LT(h.advance(base::now()).deadline, kNever);
+  EXPECT_EQ(h.run(), StartupState::kFailed);
+  EXPECT_EQ(h.tcp_error(), ETIMEDOUT);
+}
+
 }  // namespace
 }  // namespace ddpsock::connecting

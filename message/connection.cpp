@@ -313,7 +313,8 @@ Status<> Connection::establish(int timeout_ms) {
   }
 }
 
-int Connection::errno_when_not_ready() const {
+int Connection::why_refused(engine::Refusal reason) const {
+  if (reason != engine::Refusal::kBadState) return errno_of(reason);
   if (is_closed()) return EBADF;
   if (end_status_.load() == EOPNOTSUPP) return EOPNOTSUPP;
   const Phase phase = phase_.load();
@@ -340,7 +341,7 @@ void Connection::post_batch(std::span<const Work> work, Accepted& done) {
     posted = qp_->send(batch);
   }
   done.count += posted.accepted;
-  if (posted.accepted < n) done.why = errno_of(posted.reason, errno_when_not_ready());
+  if (posted.accepted < n) done.why = why_refused(posted.reason);
 }
 
 template <typename Work>

@@ -205,7 +205,7 @@ class Connection final : public Handle, private engine::OneSided {
   Accepted post_all(std::span<const Work> work);
   template <typename Work>
   Accepted post_sends(std::span<const Work> work);
-  int errno_when_not_ready() const;
+  int why_refused(engine::Refusal reason) const;
   Status<> may_change() const;
   template <typename Change>
   Status<> change(Change change);

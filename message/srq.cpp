@@ -59,7 +59,7 @@ Accepted Srq::post(std::span<const ddp_recv_work> work) {
     ScatterSlices slices;
     engine::RecvWr request;
     done.why = read_work(wanted, slices, request);
-    if (done.why == 0) done.why = errno_of(srq_->recv({&request, 1}).reason, EBADF);
+    if (done.why == 0) done.why = errno_of(srq_->recv({&request, 1}).reason);
     if (done.why != 0) break;
     ++done.count;
   }

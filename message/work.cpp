@@ -112,7 +112,7 @@ int read_work(const ddp_recv_work& from, ScatterSlices& slices, engine::RecvWr& 
   return error;
 }
 
-int errno_of(engine::Refusal reason, int bad_state) {
+int errno_of(engine::Refusal reason) {
   switch (reason) {
     case engine::Refusal::kNone:
       return 0;
@@ -130,7 +130,7 @@ int errno_of(engine::Refusal reason, int bad_state) {
     case engine::Refusal::kNoReadsAllowed:
       return ENOTSUP;
   }
-  return bad_state;
+  return EBADF;
 }
 
 ddp_kind kind_of(engine::WorkKind kind) {

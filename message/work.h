@@ -36,8 +36,8 @@ int read_work(const ddp_read_work& from, GatherSlices& slices, engine::SendWr& t
 int read_work(const ddp_atomic_work& from, GatherSlices& slices, engine::SendWr& to);
 int read_work(const ddp_recv_work& from, ScatterSlices& slices, engine::RecvWr& to);
 
-// `bad_state`: for that.
-int errno_of(engine::Refusal reason, int bad_state);
+// EBADF where it is not in a state for it.
+int errno_of(engine::Refusal reason);
 ddp_kind kind_of(engine::WorkKind kind);
 uint32_t terminate_word(engine::TermCode code);
 const char* describe(const ddp_completion& completion);

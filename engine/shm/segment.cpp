@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-
 #include "base/random.h"
 
 namespace ddpsock::engine::shm {
