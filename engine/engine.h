@@ -65,6 +65,7 @@ enum class Capability : uint32_t {
   kSharedCq = 1u << 4,          // one completion queue may serve several queue pairs
   kSrq = 1u << 5,               // shared receive queues
   kWireTap = 1u << 6,           // Start::tap is called: the bytes on the wire pass through here
+  kSegmentTap = 1u << 7,  // Start::tap is called with FPDUs that would carry what goes elsewhere
 };
 
 class Capabilities {
@@ -223,7 +224,7 @@ struct Start {
   // Borrowed for the call.
   const Medium* medium = nullptr;
   Parameters parameters = {};
-  WireTap* tap = nullptr;  // lives until the last advance(); ignored without kWireTap
+  WireTap* tap = nullptr;  // lives until the last advance(); ignored without kWireTap, kSegmentTap
 };
 
 enum class StartError : uint8_t {

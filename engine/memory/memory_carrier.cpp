@@ -49,6 +49,7 @@ Received MemoryCarrier::look_at_wire(Pass& pass) {
   const bool has_more_wire = n && *n == room.size();
   const bool is_fin = n && *n == 0;
   is_wire_lost_ = is_wire_lost_ || is_lost;
+  if (is_fin && !last_ && tap_ != nullptr) tap_->received_fin(pass.now);
   if ((is_lost || is_fin) && !last_) last_ = link_.position() + shm::kMessageRing;
   const Turn turn = link_.receive(pass.core, pass.lock, pass.budget.bytes);
   // No more than could lie there then: the peer may go on writing behind its end.

@@ -19,13 +19,19 @@ namespace ddpsock::engine {
 class MemoryCarrier final : public Carrier {
  public:
   // `memory` outlives it.
-  MemoryCarrier(std::unique_ptr<Channel> channel, shm::MessageMemory& memory, uint32_t max_ulpdu)
-      : channel_(std::move(channel)), link_(memory), max_ulpdu_(max_ulpdu) {}
+  MemoryCarrier(std::unique_ptr<Channel> channel, shm::MessageMemory& memory, const Start& start)
+      : channel_(std::move(channel)),
+        link_(memory, start.tap),
+        max_ulpdu_(start.parameters.max_ulpdu),
+        tap_(start.tap) {}
 
-  Capabilities capabilities() const override { return {}; }
+  Capabilities capabilities() const override { return Capability::kSegmentTap; }
   Received receive(Pass& pass) override;
   Turn transmit(Pass& pass) override;
-  void shut_write(Time now) override { channel_->shut_write(now); }
+  void shut_write(Time now) override {
+    channel_->shut_write(now);
+    if (tap_ != nullptr) tap_->sent_fin(now);
+  }
   void drop(Time now) override { channel_->drop(now); }
   uint32_t mulpdu(Time) override { return link_.mulpdu(max_ulpdu_); }
   void add_to(Need& need, Turn sent, const Pass& pass) override;
@@ -41,6 +47,7 @@ class MemoryCarrier final : public Carrier {
   const std::unique_ptr<Channel> channel_;
   MemoryLink link_;
   const uint32_t max_ulpdu_;
+  WireTap* const tap_;
   bool is_watched_ = true;  // bells come
   bool is_wire_lost_ = false;
   std::optional<uint64_t> last_;  // up to where is read behind the end of the wire

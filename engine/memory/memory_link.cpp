@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ddp/segment.h"
+#include "engine/memory/tapped_segment.h"
 #include "mpa/format.h"
 
 namespace ddpsock::engine {
@@ -31,8 +32,9 @@ void scatter(const uint8_t* from, std::span<const MutBytes> to) {
 
 }  // namespace
 
-MemoryLink::MemoryLink(shm::MessageMemory& memory)
+MemoryLink::MemoryLink(shm::MessageMemory& memory, WireTap* tap)
     : memory_(memory),
+      tap_(tap),
       writer_(memory.outgoing(), memory.secret()),
       reader_(memory.incoming(), memory.secret()) {}
 
@@ -77,6 +79,12 @@ bool MemoryLink::place(rdmap::Qp& core, Lock& lock, const shm::MessageReader::Re
       scatter(record.body, placement->spans.ranges());
     } else {
       is_there = read_named(record, placement->spans.ranges());
+    }
+    if (is_there && tap_ != nullptr) {
+      std::array<Bytes, ddp::kMaxSlices> payload;
+      const auto ranges = placement->spans.ranges();
+      std::ranges::copy(ranges, payload.begin());
+      tell_segment(*tap_, false, record.ddp_header(), std::span(payload).first(ranges.size()));
     }
     if (is_long) lock.lock();
   }
@@ -132,6 +140,7 @@ Turn MemoryLink::transmit(rdmap::Qp& core, Lock& lock, uint32_t max_ulpdu, uint3
 void MemoryLink::put(rdmap::Qp& core, Lock& lock, const ddp::Segment& segment) {
   const auto payload = static_cast<uint32_t>(segment.payload.total());
   has_published_ = true;
+  if (tap_ != nullptr) tell_segment(*tap_, true, segment.header(), segment.payload.ranges());
   if (payload > shm::kMostInRecord) {
     name(segment);
     return;

@@ -21,8 +21,9 @@ namespace ddpsock::engine {
 
 class MemoryLink {
  public:
-  // `memory` outlives it.
-  explicit MemoryLink(shm::MessageMemory& memory);
+  // `memory` and `tap` outlive it; the tap, or nullptr, sees segments as the FPDUs that would carry
+  // them.
+  explicit MemoryLink(shm::MessageMemory& memory, WireTap* tap = nullptr);
 
   using Lock = std::unique_lock<std::mutex>;
   // kLost: the peer wrote what it must not, or there is no memory.
@@ -73,6 +74,7 @@ class MemoryLink {
   bool read_named(const shm::MessageReader::Record& record, std::span<const MutBytes> to);
 
   shm::MessageMemory& memory_;
+  WireTap* const tap_;
   shm::MessageWriter writer_;
   shm::MessageReader reader_;
   bool is_armed_ = false;

@@ -181,8 +181,8 @@ Result<std::unique_ptr<Carrier>, StartError> InMemory::open(const Start& start,
                                                             const QpAttr&) const {
   auto channel = open_channel<TcpChannel>(start);
   if (!channel) return fail(channel.error());
-  std::unique_ptr<Carrier> carrier(
-      new (std::nothrow) MemoryCarrier(std::move(*channel), memory_, start.parameters.max_ulpdu));
+  std::unique_ptr<Carrier> carrier(new (std::nothrow)
+                                       MemoryCarrier(std::move(*channel), memory_, start));
   if (!carrier) return fail(StartError::kNoMemory);
   return carrier;
 }

@@ -94,7 +94,7 @@ TEST_P(Conformance, AStartedQueuePairTellsWhatItCan) {
   ASSERT_EQ((*qp)->send({&work, 1}).accepted, 1u);
   const auto can = (*qp)->capabilities();
   const engine::Need need = (*qp)->advance(rig.bench->now(), {.is_spinning = true});
-  EXPECT_EQ(tap.calls != 0, can.has(Capability::kWireTap));
+  EXPECT_EQ(tap.calls != 0, can.has(Capability::kWireTap) || can.has(Capability::kSegmentTap));
   EXPECT_EQ(need.is_unwatched, start.medium != nullptr);  // in memory
   EXPECT_TRUE(can.has(Capability::kOneSided));
 }
