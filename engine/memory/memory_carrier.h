@@ -25,7 +25,7 @@ class MemoryCarrier final : public Carrier {
         max_ulpdu_(start.parameters.max_ulpdu),
         tap_(start.tap) {}
 
-  Capabilities capabilities() const override { return Capability::kSegmentTap; }
+  Capabilities capabilities() const override { return {Capability::kSegmentTap}; }
   Received receive(Pass& pass) override;
   Turn transmit(Pass& pass) override;
   void shut_write(Time now) override {

@@ -16,6 +16,8 @@ class Medium {
  public:
   virtual Result<std::unique_ptr<Carrier>, StartError> open(const Start& start,
                                                             const QpAttr& attr) const = 0;
+  // Does a byte stream carry it? Then who watches that sees it, too (observer.h).
+  virtual bool is_of_stream() const { return false; }
 
  protected:
   ~Medium() = default;

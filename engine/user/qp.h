@@ -44,6 +44,7 @@ class BetweenChunks final : public Medium {
   explicit BetweenChunks(Stream& stream) : stream_(stream) {}
   Result<std::unique_ptr<Carrier>, StartError> open(const Start& start,
                                                     const QpAttr& attr) const override;
+  bool is_of_stream() const override { return true; }
 
  private:
   Stream& stream_;

@@ -1,44 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "engine/wrap/pcap.h"
 
-#include <algorithm>
-#include <array>
 #include <atomic>
+#include <cstring>
+#include <new>
 #include <optional>
-#include <vector>
+#include <utility>
 
-#include "engine/wrap/capture_file.h"
+#include "engine/queue/carrier.h"
+#include "engine/wrap/captured_start.h"
 #include "engine/wrap/wrap.h"
 #include "mpa/deframer.h"
-#include "mpa/startup_frame.h"
 
 namespace ddpsock::engine::wrap {
 namespace {
-
-uint16_t depth(uint32_t agreed) {
-  return static_cast<uint16_t>(std::min<uint32_t>(agreed, mpa::kNotNegotiated));
-}
-
-// The frame that one side must have sent for this to be agreed.
-mpa::StartupFrame startup_frame(const Parameters& a, mpa::FrameKind kind) {
-  const bool is_ours = (kind == mpa::FrameKind::kRequest) == a.is_initiator;
-  mpa::StartupFrame frame;
-  frame.kind = kind;
-  frame.revision = a.revision;
-  frame.needs_markers = is_ours ? a.receive_markers : a.send_markers;
-  frame.wants_crc = a.has_crc;
-  if (a.revision == MPA_REVISION_ENHANCED) {
-    frame.enhanced = mpa::Enhanced{
-        .is_peer_to_peer = a.rtr != Rtr::kNone,
-        .rtr = {.has_send = a.rtr == Rtr::kSend,
-                .has_write = a.rtr == Rtr::kWrite,
-                .has_read = a.rtr == Rtr::kRead},
-        .ird = depth(is_ours ? a.ird : a.ord),
-        .ord = depth(is_ours ? a.ord : a.ird),
-    };
-  }
-  return frame;
-}
 
 // One direction, regrouped so that each FPDU begins a packet: Wireshark finds FPDUs in the middle
 // of a packet, but loses its way when one begins at a packet's last bytes. Holds at most one FPDU.
@@ -54,25 +29,37 @@ class FpduPackets {
       // What is no FPDU at all is shown as it comes.
       const bool is_lost = step.event == mpa::Deframer::Event::kError;
       const Bytes part = is_lost ? octets : octets.first(step.taken);
-      held_.insert(held_.end(), part.begin(), part.end());
+      hold(part, write);
       octets = octets.subspan(part.size());
       if (is_lost || step.event == mpa::Deframer::Event::kComplete) flush(write);
     }
   }
   template <typename Write>
   void flush(const Write& write) {
-    if (!held_.empty()) write(Bytes(held_));
-    held_.clear();
+    if (size_ > 0) write(Bytes(held_.get(), size_));
+    size_ = 0;
   }
 
  private:
+  static constexpr size_t kMost = 80'000;  // an FPDU with its Markers is not as long
+
+  template <typename Write>
+  void hold(Bytes part, const Write& write) {
+    if (!held_) held_.reset(new (std::nothrow) uint8_t[kMost]);
+    if (!held_ || part.size() > kMost - size_) flush(write);
+    if (!held_ || part.size() > kMost) return write(part);
+    std::memcpy(held_.get() + size_, part.data(), part.size());
+    size_ += part.size();
+  }
+
   mpa::Deframer deframer_;
-  std::vector<uint8_t> held_;
+  std::unique_ptr<uint8_t[]> held_;
+  size_t size_ = 0;
 };
 
 // Writes one connection, from its first byte on, and passes everything to a tap that was there
 // before.
-class Recorder final : public WireTap {
+class TappedQp final : public WireTap {
   struct Writer {
     CapturedTcp& tcp;
     bool is_from_local;
@@ -81,8 +68,8 @@ class Recorder final : public WireTap {
   };
 
  public:
-  Recorder(CaptureFile& file, uint32_t index, const Start& start)
-      : tcp_(file, index, start.parameters.is_initiator),
+  TappedQp(CaptureFile& file, const CapturedEnds& ends, const Start& start)
+      : tcp_(file, ends, start.parameters.is_initiator),
         parameters_(start.parameters),
         sent_(start.parameters.send_markers),
         received_(start.parameters.receive_markers),
@@ -113,19 +100,7 @@ class Recorder final : public WireTap {
 
  private:
   void begin(Time now) {
-    if (has_begun_) return;
-    has_begun_ = true;
-    tcp_.handshake(now);
-    write_frame(mpa::FrameKind::kRequest, parameters_.is_initiator, now);
-    write_frame(mpa::FrameKind::kReply, !parameters_.is_initiator, now);
-  }
-
-  void write_frame(mpa::FrameKind kind, bool is_from_local, Time now) {
-    std::array<uint8_t, MPA_MAX_STARTUP_SIZE> storage;
-    const auto size = mpa::write_startup(startup_frame(parameters_, kind), storage);
-    if (!size) return;
-    const Bytes frame = Bytes(storage).first(*size);
-    tcp_.segment(is_from_local, frame, now);
+    if (!std::exchange(has_begun_, true)) write_start(tcp_, parameters_, now);
   }
 
   CapturedTcp tcp_;
@@ -138,46 +113,64 @@ class Recorder final : public WireTap {
 
 class PcapQp final : public WrapQp {
  public:
-  PcapQp(std::unique_ptr<Qp> inner, CaptureFile& file, uint32_t index)
-      : WrapQp(std::move(inner)), file_(file), index_(index) {}
+  PcapQp(std::unique_ptr<Qp> inner, CaptureFile& file, EndsOf ends_of, uint32_t index)
+      : WrapQp(std::move(inner)), file_(file), ends_of_(ends_of), index_(index) {}
 
   Status<StartError> start(const Start& start) override {
-    // A second start() is refused below; the first one's recorder stays.
-    std::optional<Recorder> spare;
-    std::optional<Recorder>& recorder = recorder_ ? spare : recorder_;
-    recorder.emplace(file_, index_, start);
+    // Who watches the byte stream sees its FPDUs, too.
+    if (start.medium != nullptr && start.medium->is_of_stream()) return WrapQp::start(start);
+    // A second start() is refused below; the first one's tap stays.
+    std::optional<TappedQp> spare;
+    std::optional<TappedQp>& tapped_qp = tapped_ ? spare : tapped_;
+    tapped_qp.emplace(file_, ends_of_(start, index_), start);
     Start tapped = start;
-    tapped.tap = &*recorder;
+    tapped.tap = &*tapped_qp;
     const auto done = WrapQp::start(tapped);
-    if (!done) recorder.reset();
+    if (!done) tapped_qp.reset();
     return done;
   }
 
  private:
   CaptureFile& file_;
+  const EndsOf ends_of_;
   const uint32_t index_;
-  std::optional<Recorder> recorder_;
+  std::optional<TappedQp> tapped_;
 };
 
 class PcapEngine final : public WrapEngine {
  public:
-  PcapEngine(std::unique_ptr<Engine> inner, std::FILE* out)
-      : WrapEngine("pcap", std::move(inner)), file_(out) {}
+  PcapEngine(std::unique_ptr<Engine> inner, CaptureFile& file, EndsOf ends_of)
+      : WrapEngine("pcap", std::move(inner)), file_(file), ends_of_(ends_of) {}
+  PcapEngine(std::unique_ptr<Engine> inner, Records& out)
+      : WrapEngine("pcap", std::move(inner)), own_(out), file_(*own_), ends_of_(ends_made_up) {
+    file_.begin();
+  }
 
  protected:
   std::unique_ptr<WrapQp> wrap_qp(std::unique_ptr<Qp> qp) override {
-    return std::unique_ptr<WrapQp>(new (std::nothrow) PcapQp(std::move(qp), file_, next_index_++));
+    return std::unique_ptr<WrapQp>(new (std::nothrow)
+                                       PcapQp(std::move(qp), file_, ends_of_, next_index_++));
   }
 
  private:
-  CaptureFile file_;
+  static CapturedEnds ends_made_up(const Start& start, uint32_t index) {
+    return made_up_ends(index, start.parameters.is_initiator);
+  }
+
+  std::optional<CaptureFile> own_;
+  CaptureFile& file_;
+  const EndsOf ends_of_;
   std::atomic<uint32_t> next_index_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Engine> pcap(std::unique_ptr<Engine> inner, std::FILE* out) {
+std::unique_ptr<Engine> pcap(std::unique_ptr<Engine> inner, Records& out) {
   return std::unique_ptr<Engine>(new (std::nothrow) PcapEngine(std::move(inner), out));
+}
+
+std::unique_ptr<Engine> pcap(std::unique_ptr<Engine> inner, CaptureFile& file, EndsOf ends_of) {
+  return std::unique_ptr<Engine>(new (std::nothrow) PcapEngine(std::move(inner), file, ends_of));
 }
 
 }  // namespace ddpsock::engine::wrap

@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Writes a capture file of what an engine's connections carry, without privilege and for engines
-// that have no packets at all. Wireshark decodes it: MPA, DDP, RDMAP, CRCs. The bytes of FPDUs are
-// the true ones (Capability::kWireTap); the packets around them are made up, and so are the
-// start-up frames (without private data), from what was agreed, because start-up happens before an
-// engine sees the connection.
+// that have no packets at all. Wireshark decodes it: MPA, DDP, RDMAP, CRCs. On a wire the bytes of
+// FPDUs are the true ones (Capability::kWireTap), in memory they are made up from the segments
+// (kSegmentTap); the packets around them are made up, and so are the start-up frames (without
+// private data), from what was agreed, because start-up happens before an engine sees the
+// connection.
 #ifndef DDPSOCK_ENGINE_WRAP_PCAP_H_
 #define DDPSOCK_ENGINE_WRAP_PCAP_H_
 
-#include <cstdio>
 #include <memory>
 
 #include "engine/engine.h"
+#include "engine/wrap/capture_file.h"
 
 namespace ddpsock::engine::wrap {
 
-// `out` is borrowed, opened for writing in binary, and outlives the engine. Without kWireTap in
-// `inner` the file stays without packets. nullptr: no memory.
-std::unique_ptr<Engine> pcap(std::unique_ptr<Engine> inner, std::FILE* out);
+// `out` is borrowed and outlives the engine. Of an engine that calls no tap the file stays without
+// packets. nullptr: no memory.
+std::unique_ptr<Engine> pcap(std::unique_ptr<Engine> inner, Records& out);
+
+// The same into a file that others write to, with the addresses that `ends_of` says. A queue pair
+// on a byte stream is left to who watches that.
+using EndsOf = CapturedEnds (*)(const Start& start, uint32_t index);
+std::unique_ptr<Engine> pcap(std::unique_ptr<Engine> inner, CaptureFile& file, EndsOf ends_of);
 
 }  // namespace ddpsock::engine::wrap
 

@@ -30,7 +30,7 @@ void make(End& end, std::unique_ptr<Engine> engine) {
 
 class Sample {
  public:
-  Sample(std::FILE* out, bool has_markers, bool is_captured_initiator) : network_(5) {
+  Sample(wrap::Records& out, bool has_markers, bool is_captured_initiator) : network_(5) {
     make(captured_, wrap::pcap(loopback::open(network_, {}), out));
     make(other_, loopback::open(network_, {}));
     loopback::LinkAttr link;
@@ -119,7 +119,8 @@ int main(int argc, char** argv) {
   if (out == nullptr) return 1;
   const bool has_markers = argc > 2 && std::strcmp(argv[2], "markers") == 0;
   const bool is_initiator = !(argc > 2 && std::strcmp(argv[2], "responder") == 0);
-  const bool is_done = ddpsock::engine::Sample(out, has_markers, is_initiator).run();
+  ddpsock::engine::wrap::StdioRecords records(out);
+  const bool is_done = ddpsock::engine::Sample(records, has_markers, is_initiator).run();
   std::fclose(out);
   return is_done ? 0 : 1;
 }

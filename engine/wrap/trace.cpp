@@ -47,31 +47,31 @@ Described describe(const SendWr& wr) {
 
 class TraceCq final : public WrapCq {
  public:
-  TraceCq(std::unique_ptr<Cq> inner, std::FILE* out) : WrapCq(std::move(inner)), out_(out) {}
+  TraceCq(std::unique_ptr<Cq> inner, Records& out) : WrapCq(std::move(inner)), out_(out) {}
 
   uint32_t poll(std::span<Completion> out) override {
     const uint32_t n = WrapCq::poll(out);
     for (const Completion& c : out.first(n)) {
-      std::fprintf(out_, "qp %u done %s id %" PRIu64 " %u bytes %s\n", c.qp, to_string(c.kind),
-                   c.id, c.length, to_string(c.status));
+      out_.print("qp %u done %s id %" PRIu64 " %u bytes %s", c.qp, to_string(c.kind), c.id,
+                 c.length, to_string(c.status));
     }
     return n;
   }
 
  private:
-  std::FILE* out_;
+  Records& out_;
 };
 
 class TraceQp final : public WrapQp {
  public:
-  TraceQp(std::unique_ptr<Qp> inner, std::FILE* out) : WrapQp(std::move(inner)), out_(out) {}
+  TraceQp(std::unique_ptr<Qp> inner, Records& out) : WrapQp(std::move(inner)), out_(out) {}
 
   Status<StartError> start(const Start& s) override {
     const auto done = WrapQp::start(s);
-    std::fprintf(out_, "qp %u start %s ird %u ord %u%s%s%s\n", number(),
-                 s.parameters.is_initiator ? "initiator" : "responder", s.parameters.ird,
-                 s.parameters.ord, s.parameters.has_crc ? " crc" : "",
-                 s.parameters.send_markers ? " markers" : "", done ? "" : " REFUSED");
+    out_.print("qp %u start %s ird %u ord %u%s%s%s", number(),
+               s.parameters.is_initiator ? "initiator" : "responder", s.parameters.ird,
+               s.parameters.ord, s.parameters.has_crc ? " crc" : "",
+               s.parameters.send_markers ? " markers" : "", done ? "" : " REFUSED");
     return done;
   }
 
@@ -79,10 +79,9 @@ class TraceQp final : public WrapQp {
     const Posted posted = WrapQp::send(work);
     for (const SendWr& wr : work.first(posted.accepted)) {
       const Described d = describe(wr);
-      std::fprintf(out_, "qp %u post %s id %" PRIu64 " %" PRIu64 " bytes%s%s%s%s\n", number(),
-                   d.name, wr.id, d.bytes, d.is_solicited ? " solicited" : "",
-                   wr.is_signalled ? "" : " unsignalled", wr.has_fence ? " fence" : "",
-                   wr.is_inline ? " inline" : "");
+      out_.print("qp %u post %s id %" PRIu64 " %" PRIu64 " bytes%s%s%s%s", number(), d.name, wr.id,
+                 d.bytes, d.is_solicited ? " solicited" : "", wr.is_signalled ? "" : " unsignalled",
+                 wr.has_fence ? " fence" : "", wr.is_inline ? " inline" : "");
     }
     if (posted.reason != Refusal::kNone) {
       const SendWr& wr = work[posted.accepted];
@@ -94,8 +93,8 @@ class TraceQp final : public WrapQp {
   Posted recv(std::span<const RecvWr> work) override {
     const Posted posted = WrapQp::recv(work);
     for (const RecvWr& wr : work.first(posted.accepted)) {
-      std::fprintf(out_, "qp %u post Receive id %" PRIu64 " %" PRIu64 " bytes\n", number(), wr.id,
-                   total(wr.buffer));
+      out_.print("qp %u post Receive id %" PRIu64 " %" PRIu64 " bytes", number(), wr.id,
+                 total(wr.buffer));
     }
     if (posted.reason != Refusal::kNone) {
       refused("Receive", work[posted.accepted].id, posted.reason);
@@ -110,37 +109,35 @@ class TraceQp final : public WrapQp {
   }
 
   void drain() override {
-    std::fprintf(out_, "qp %u drain\n", number());
+    out_.print("qp %u drain", number());
     WrapQp::drain();
   }
   void abort(std::optional<TermCode> why) override {
-    std::fprintf(out_, "qp %u abort%s%s\n", number(), why ? ": " : "",
-                 why ? rdmap::to_string(*why) : "");
+    out_.print("qp %u abort%s%s", number(), why ? ": " : "", why ? rdmap::to_string(*why) : "");
     WrapQp::abort(why);
     if (state() == QpState::kEnded) tell_end();
   }
 
  private:
   void refused(const char* what, uint64_t id, Refusal reason) {
-    std::fprintf(out_, "qp %u refused %s id %" PRIu64 ": %s\n", number(), what, id,
-                 to_string(reason));
+    out_.print("qp %u refused %s id %" PRIu64 ": %s", number(), what, id, to_string(reason));
   }
   void tell_end() {
     if (is_end_told_.exchange(true)) return;
     const TerminateInfo info = terminate_info();
     const bool has_code =
         info.reason == EndReason::kTerminateSent || info.reason == EndReason::kTerminateReceived;
-    std::fprintf(out_, "qp %u ended: %s%s%s\n", number(), to_string(info.reason),
-                 has_code ? ", " : "", has_code ? rdmap::to_string(info.terminate.code) : "");
+    out_.print("qp %u ended: %s%s%s", number(), to_string(info.reason), has_code ? ", " : "",
+               has_code ? rdmap::to_string(info.terminate.code) : "");
   }
 
-  std::FILE* out_;
+  Records& out_;
   std::atomic<bool> is_end_told_ = false;
 };
 
 class TraceEngine final : public WrapEngine {
  public:
-  TraceEngine(std::unique_ptr<Engine> inner, std::FILE* out)
+  TraceEngine(std::unique_ptr<Engine> inner, Records& out)
       : WrapEngine("trace", std::move(inner)), out_(out) {}
 
  protected:
@@ -152,12 +149,12 @@ class TraceEngine final : public WrapEngine {
   }
 
  private:
-  std::FILE* out_;
+  Records& out_;
 };
 
 }  // namespace
 
-std::unique_ptr<Engine> trace(std::unique_ptr<Engine> inner, std::FILE* out) {
+std::unique_ptr<Engine> trace(std::unique_ptr<Engine> inner, Records& out) {
   return std::unique_ptr<Engine>(new (std::nothrow) TraceEngine(std::move(inner), out));
 }
 

@@ -10,15 +10,15 @@
 #ifndef DDPSOCK_ENGINE_WRAP_TRACE_H_
 #define DDPSOCK_ENGINE_WRAP_TRACE_H_
 
-#include <cstdio>
 #include <memory>
 
 #include "engine/engine.h"
+#include "engine/wrap/records.h"
 
 namespace ddpsock::engine::wrap {
 
 // `out` is borrowed and outlives the engine. nullptr: no memory.
-std::unique_ptr<Engine> trace(std::unique_ptr<Engine> inner, std::FILE* out);
+std::unique_ptr<Engine> trace(std::unique_ptr<Engine> inner, Records& out);
 
 // For messages; static storage.
 const char* to_string(Refusal refusal);

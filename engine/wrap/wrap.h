@@ -4,8 +4,9 @@
 #ifndef DDPSOCK_ENGINE_WRAP_WRAP_H_
 #define DDPSOCK_ENGINE_WRAP_WRAP_H_
 
+#include <array>
+#include <cstdio>
 #include <memory>
-#include <string>
 #include <utility>
 
 #include "engine/engine.h"
@@ -58,10 +59,11 @@ class WrapQp : public Qp {
 class WrapEngine : public Engine {
  public:
   // `what`: the wrapper's name. REQUIRES: inner.
-  WrapEngine(const char* what, std::unique_ptr<Engine> inner)
-      : inner_(std::move(inner)), name_(std::string(what) + "(" + inner_->name() + ")") {}
+  WrapEngine(const char* what, std::unique_ptr<Engine> inner) : inner_(std::move(inner)) {
+    std::snprintf(name_.data(), name_.size(), "%.16s(%.64s)", what, inner_->name());
+  }
 
-  const char* name() const override { return name_.c_str(); }
+  const char* name() const override { return name_.data(); }
   Capabilities capabilities() const override { return inner_->capabilities(); }
   const Limits& limits() const override { return inner_->limits(); }
   Result<Pd, SetupError> open_pd() override { return inner_->open_pd(); }
@@ -109,7 +111,7 @@ class WrapEngine : public Engine {
   }
 
   std::unique_ptr<Engine> inner_;
-  std::string name_;
+  std::array<char, 96> name_;
 };
 
 }  // namespace ddpsock::engine::wrap

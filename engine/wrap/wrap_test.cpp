@@ -83,7 +83,7 @@ class TextFile {
     std::fclose(file_);
     std::free(text_);
   }
-  std::FILE* file() { return file_; }
+  Records& records() { return records_; }
   std::string text() {
     std::fflush(file_);
     return {text_, size_};
@@ -93,11 +93,12 @@ class TextFile {
   char* text_ = nullptr;
   size_t size_ = 0;
   std::FILE* file_;
+  StdioRecords records_{file_};
 };
 
 TEST_F(WrapTest, TracePrintsALineForEachEvent) {
   TextFile out;
-  join(trace(bare(), out.file()));
+  join(trace(bare(), out.records()));
   EXPECT_STREQ(a_.engine->name(), "trace(loopback)");
   receive(1);
   send(7);
@@ -120,7 +121,7 @@ TEST_F(WrapTest, TracePrintsALineForEachEvent) {
 
 TEST_F(WrapTest, PcapBeginsWithTheConnectionAndStartUp) {
   TextFile out;
-  join(pcap(bare(), out.file()));
+  join(pcap(bare(), out.records()));
   receive(1);
   send(1);
   run();

@@ -12,7 +12,7 @@ namespace ddpsock::conformance {
 namespace {
 
 using engine::Engine;
-using WrapEngine = std::unique_ptr<Engine> (*)(std::unique_ptr<Engine>, std::FILE*);
+using WrapEngine = std::unique_ptr<Engine> (*)(std::unique_ptr<Engine>, engine::wrap::Records&);
 
 class WrappedBench final : public Bench {
  public:
@@ -20,7 +20,7 @@ class WrappedBench final : public Bench {
       : inner_(std::move(inner)), wrap_(wrap), out_(std::tmpfile()) {}
   ~WrappedBench() override { std::fclose(out_); }
 
-  std::unique_ptr<Engine> make_engine() override { return wrap_(inner_->make_engine(), out_); }
+  std::unique_ptr<Engine> make_engine() override { return wrap_(inner_->make_engine(), records_); }
   Joined join(const Wish& wish) override { return inner_->join(wish); }
   void inject(engine::LowerLayer end, Bytes octets) override { inner_->inject(end, octets); }
   void finish(engine::LowerLayer end) override { inner_->finish(end); }
@@ -31,9 +31,13 @@ class WrappedBench final : public Bench {
   std::unique_ptr<Bench> inner_;
   const WrapEngine wrap_;
   std::FILE* out_;
+  engine::wrap::StdioRecords records_{out_};
 };
 
-std::unique_ptr<Engine> idle_fault(std::unique_ptr<Engine> inner, std::FILE*) {
+std::unique_ptr<Engine> capture(std::unique_ptr<Engine> inner, engine::wrap::Records& out) {
+  return engine::wrap::pcap(std::move(inner), out);
+}
+std::unique_ptr<Engine> idle_fault(std::unique_ptr<Engine> inner, engine::wrap::Records&) {
   return engine::wrap::fault(std::move(inner), {}, 1);
 }
 
@@ -43,7 +47,7 @@ std::unique_ptr<Bench> with_trace(std::unique_ptr<Bench> inner) {
   return std::make_unique<WrappedBench>(std::move(inner), engine::wrap::trace);
 }
 std::unique_ptr<Bench> with_pcap(std::unique_ptr<Bench> inner) {
-  return std::make_unique<WrappedBench>(std::move(inner), engine::wrap::pcap);
+  return std::make_unique<WrappedBench>(std::move(inner), capture);
 }
 std::unique_ptr<Bench> with_idle_fault(std::unique_ptr<Bench> inner) {
   return std::make_unique<WrappedBench>(std::move(inner), idle_fault);

@@ -16,6 +16,7 @@
 #include "ddp/format.h"
 #include "engine/shm/segment.h"
 #include "engine/stream.h"
+#include "engine/tcp_address.h"
 #include "engine/user/relatives/arena.h"
 #include "engine/user/relatives/inbox.h"
 
@@ -117,11 +118,6 @@ struct Counters {
   Counter system_calls, waits, spins, vain_spins;
 };
 
-struct TcpAddress {
-  uint8_t family;  // 4, 6, or 0: not known
-  uint16_t port;
-  std::array<uint8_t, 16> host;
-};
 // As far as the kernel knows them by now. errno is not kept.
 TcpAddress local_address(int fd);
 TcpAddress remote_address(int fd);
