@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "base/keep_errno.h"
+#include "engine/observer.h"
 #include "shim/libc_edge.h"
 #include "shim/log.h"
 #include "shim/real.h"
@@ -235,6 +236,7 @@ void make_plain(Socket& socket, int fd, const char* reason) {
 
 void report_plain(const char* event, int fd, const char* reason) {
   engine::user_stream_engine().note_plain(reason);
+  if (engine::observer != nullptr) engine::observer->stayed_plain(fd, reason);
   log_connection(event, fd, "plain", "", reason);
 }
 

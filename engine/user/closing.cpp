@@ -19,6 +19,7 @@
 #include "engine/user/memory_rx.h"
 #include "engine/user/start.h"
 #include "engine/user/tx.h"
+#include "engine/user/watching.h"
 
 namespace ddpsock::engine {
 
@@ -63,6 +64,7 @@ Io shutdown(Connection& c, int fd, int how) {
     c.tx.is_shut = was_shut;
     return Io::fail(error);
   }
+  if (how != SHUT_RD && is_watched()) tell_event(c, Observer::Event::kSentEnd, nullptr);
   if (how != SHUT_WR) c.rx.is_shut = true;
   if (c.tx.is_shut && c.rx.is_shut) close_for_receiving(c);
   return Io::ok(0);
@@ -81,7 +83,12 @@ void release(Connection& c, int fd) {
       flush_tail(c, fd, true);
   }
   if (fd >= 0 && c.arena.may_be_shared(&c.r)) take_unread_words_beside_relatives(c, fd);
+  const Named who = is_watched() ? name_of(c) : Named{};
   const bool is_last = c.arena.release_record(&c.r);
+  if (is_watched()) {
+    if (is_last) observer->happened(who, c.watched, Observer::Event::kSentEnd, nullptr, 0);
+    observer->happened(who, c.watched, Observer::Event::kClosed, nullptr, 0);
+  }
   if (is_last && fd >= 0) take_unread_words(c, fd);
   drop_memory(c, fd, is_last);
   if (!is_last) return;

@@ -7,8 +7,9 @@
 // sends, looks.h looks without taking, closing.h ends; failure.h ends a connection early;
 // departure.h, raw.h and turning.h are the way back to plain TCP; memory.h brings the bytes into
 // shared memory, memory_tx.h and memory_rx.h send and receive there, leaving.h brings them back;
-// one_sided.h and one_sided_rx.h share the connection with a queue pair; identity.h says whether a
-// number is still its socket's. user_stream.h is how they are called.
+// watching.h tells who watches; one_sided.h and one_sided_rx.h share the connection with a queue
+// pair; identity.h says whether a number is still its socket's. user_stream.h is how they are
+// called.
 //
 // All of them: `fd` is the number that the program's call came with. Functions that return int
 // return 0 or the errno value for that call, but for still(), and keep errno only where they say
@@ -20,6 +21,7 @@
 #include <atomic>
 
 #include "base/fd.h"
+#include "engine/observer.h"
 #include "engine/one_sided.h"
 #include "engine/shm/segment.h"
 #include "engine/stream.h"
@@ -103,6 +105,9 @@ struct Connection {
   std::atomic<int32_t> unanswered{0};  // its Reads and atomics that the peer has still to answer
   base::UniqueFd memfd;                // until the peer has joined
   shm::FileId memfd_file;
+  Watched watched;
+  // Of the chunks that would carry what went through memory.
+  uint32_t watched_msn_sent = DDP_FIRST_MSN, watched_msn_received = DDP_FIRST_MSN;
   // Of the socket, for calls that sleep while the program's last number of it is closed.
   std::atomic<int> outliving{-1};
 };

@@ -17,6 +17,7 @@
 #include "engine/user/start.h"
 #include "engine/user/turning.h"
 #include "engine/user/tx.h"
+#include "engine/user/watching.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -241,6 +242,7 @@ static bool try_to_hold(Hold& hold, int fd) {
 static PlainReturn be_plain_unasked(Connection& c, int fd) {
   set_kernel_low_water(fd, c.rx.low_water);
   c.r.state.store(StreamState::kPlain, std::memory_order_release);
+  if (is_watched()) tell_event(c, Observer::Event::kPlain, "the peer had not begun");
   return {PlainReturn::State::kPlain, ""};
 }
 

@@ -13,6 +13,7 @@
 #include "engine/user/octets.h"
 #include "engine/user/one_sided.h"
 #include "engine/user/raw.h"
+#include "engine/user/watching.h"
 
 namespace ddpsock::engine {
 
@@ -48,6 +49,7 @@ static void send_terminate(Connection& c, int fd, TermCode code, Bytes segment);
 int take_control(Connection& c, int fd, Bytes fpdu) {
   if (c.r.is_one_sided.load(std::memory_order_relaxed)) {
     const int e = hand_over(c, fpdu);
+    if (e == 0 && is_watched()) tell_received(c, fpdu);
     if (e != EOPNOTSUPP) return e;
   }
   return refuse_control(c, fd, fpdu);
@@ -57,6 +59,7 @@ int refuse_control(Connection& c, int fd, Bytes fpdu) {
   const uint32_t size = fpdu_size(base::load_be16(fpdu.data()));
   if (fpdu.size() < size || base::load_be16(fpdu.data()) < DDP_TAGGED_HEADER_SIZE)
     return fail_protocol(c, fd, TermCode::ddp(ddp::Error::kLocalCatastrophic), {});
+  if (is_watched()) tell_received(c, fpdu.first(size));
   if (c.r.has_crc) {
     c.count_crc();
     if (!ChunkReader::is_intact(fpdu.first(size))) return fail_crc(c, fd);
@@ -136,7 +139,8 @@ static void send_terminate(Connection& c, int fd, TermCode code, Bytes segment) 
                                           .msn = RDMAP_TERM_MSN,
                                           .mo = 0});
     mpa::finish_fpdu(MutBytes(frame).first(fpdu_size(ulpdu)), ulpdu, c.r.has_crc);
-    base::sys.send(fd, frame, fpdu_size(ulpdu), MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t n = base::sys.send(fd, frame, fpdu_size(ulpdu), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n > 0 && is_watched()) tell_sent(c, Bytes(frame).first(fpdu_size(ulpdu)));
   }
   c.tx.lease.release();
 }
@@ -144,6 +148,7 @@ static void send_terminate(Connection& c, int fd, TermCode code, Bytes segment) 
 void end_connection(Connection& c, int fd, const char* why) {
   const int saved = errno;
   c.r.note_failure(why);
+  if (is_watched()) tell_event(c, Observer::Event::kFailed, why);
   c.r.state.store(StreamState::kFailed, std::memory_order_release);
   fail_in_memory(c);
   base::sys.shutdown(fd, SHUT_WR);

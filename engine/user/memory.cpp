@@ -25,6 +25,7 @@
 #include "engine/user/memory_tx.h"
 #include "engine/user/raw.h"
 #include "engine/user/sender.h"
+#include "engine/user/watching.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -334,6 +335,7 @@ static void begin_sending_in_memory(Connection& c, int fd) {
   on_joined(c, fd, MemoryState::kOffered);
   m.tx.must_ring = true;
   m.sending = Way::kMemory;
+  if (is_watched()) tell_event(c, Observer::Event::kInMemory, "sends");
 }
 
 // Before all of an FPDU is in the kernel the stream must not move. REQUIRES: the send lease.
@@ -373,6 +375,7 @@ void begin_receiving_in_memory(Connection& c) {
   c.inbox.free_buffer(c.arena);
   c.rx.count.forget();
   c.r.memory.receiving = Way::kMemory;
+  if (is_watched()) tell_event(c, Observer::Event::kInMemory, "receives");
 }
 
 void drop_memory(Connection& c, int fd, bool is_last) {

@@ -24,6 +24,7 @@
 #include "engine/user/rx.h"
 #include "engine/user/sleep.h"
 #include "engine/user/turning.h"
+#include "engine/user/watching.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -63,6 +64,8 @@ bool MemoryReceiver::take() {
       to_.put(bytes.data, bytes.size);
       c_.r.received.bytes_copied.add(bytes.size);
     }
+    if (is_watched()) [[unlikely]]
+      tell_in_memory(c_, Observer::Way::kReceived, {bytes.data, bytes.size});
     got_ += bytes.size;
     c_.r.received.bytes.add(bytes.size);
     if (lane_->take(bytes, base::current_cpu())) wake_writer();

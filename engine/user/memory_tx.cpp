@@ -33,6 +33,7 @@
 #include "engine/user/sender.h"
 #include "engine/user/sleep.h"
 #include "engine/user/tx.h"
+#include "engine/user/watching.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -115,6 +116,8 @@ class MemorySender {
       // Only the kernel can tell whether the peer still reads: a bell finds out.
       if (ends_seen() != 0 && !ring(room.size)) return false;
     }
+    if (is_watched()) [[unlikely]]
+      tell_in_memory(c_, Observer::Way::kSent, {room.data, room.size});
     from_ = ahead;
     sent_ += room.size;
     c_.r.sent.bytes.add(room.size);

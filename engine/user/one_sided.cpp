@@ -23,6 +23,7 @@
 #include "engine/user/sender.h"
 #include "engine/user/start.h"
 #include "engine/user/tx.h"
+#include "engine/user/watching.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -261,6 +262,16 @@ Result<size_t> Sender::send_fpdus() {
   return note_fpdus(static_cast<size_t>(n));
 }
 
+static void tell_fpdu(Connection& c, IoCursor from, size_t size) {
+  std::array<iovec, 64> list;
+  std::array<Bytes, list.size()> pieces;
+  size_t covered = size;
+  const size_t used = from.slice(list, covered);
+  for (size_t i = 0; i < used; ++i)
+    pieces[i] = {static_cast<const uint8_t*>(list[i].iov_base), list[i].iov_len};
+  if (covered == size) tell_sent_pieces(c, std::span(pieces).first(used));
+}
+
 // The kernel took `taken` bytes. Where that ends inside an FPDU, against all accounts, its rest is
 // kept. How many bytes count as sent.
 Result<size_t> Sender::note_fpdus(size_t taken) {
@@ -273,6 +284,7 @@ Result<size_t> Sender::note_fpdus(size_t taken) {
     if (is_request(header.data())) c_.unanswered.fetch_add(1);
     if (is_terminate(header.data()) && size <= kMostTerminate)
       terminate = text_of_terminate(Bytes(front_of<kMostTerminate>(ahead)).first(size));
+    if (is_watched()) tell_fpdu(c_, ahead, size);
     ahead.skip(size);
     counted += size;
   }

@@ -25,6 +25,7 @@
 #include "engine/user/rx.h"
 #include "engine/user/sleep.h"
 #include "engine/user/start.h"
+#include "engine/user/watching.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -98,6 +99,7 @@ static Drain take_fpdus(Connection& c, int fd, uint32_t end, uint32_t& taken, in
       const Offered offered = offer_fpdu(c, control);
       if (offered == Offered::kNoRoom) return Drain::kNoRoom;
       if (offered == Offered::kForeign) return Drain::kForeign;
+      if (offered == Offered::kTaken && is_watched()) tell_received(c, control);
       error = offered == Offered::kTaken ? 0 : refuse_control(c, fd, control);
       if (error != 0) return Drain::kFailed;
       taken += fpdu.size;
@@ -113,6 +115,8 @@ static Drain take_fpdus(Connection& c, int fd, uint32_t end, uint32_t& taken, in
     if (!ready.append(c.arena, left.subspan(kChunkHeader, fpdu.payload)))
       return ready.is_empty() ? Drain::kNoMemory : Drain::kNoRoom;
     if (c.r.has_crc) c.count_crc();
+    if (is_watched()) [[unlikely]]
+      tell_received(c, left.first(fpdu.size));
     c.advance(fpdu);
     taken += fpdu.size;
   }

@@ -29,6 +29,7 @@
 #include "engine/user/rx.h"
 #include "engine/user/sender.h"
 #include "engine/user/tx.h"
+#include "engine/user/watching.h"
 
 namespace ddpsock::engine {
 
@@ -171,6 +172,10 @@ int send_raw_message(Connection& c, int fd, uint32_t kind, uint32_t number, Byte
   if (raw.control_end != c.tx.msn) raw.control_begin = c.tx.msn;
   raw.control_end = ++c.tx.msn;
   c.r.sent.fpdus.add(1);
+  if (is_watched()) {
+    const std::array<Bytes, 3> fpdu = {Bytes(head), body, Bytes(trailer).first(pad + MPA_CRC_SIZE)};
+    tell_sent_pieces(c, fpdu);
+  }
   if ((flags & MSG_MORE) == 0) push(fd);
   if (static_cast<size_t>(n) == total) return 0;
   // Against all accounts; what has begun must go on.
@@ -213,7 +218,9 @@ bool become_plain(Connection& c, int fd) {
   if (c.rx.has_queue_hints) base::set_socket_option(fd, IPPROTO_TCP, TCP_INQ, 0);
   if (const int low_water = c.rx.low_water; low_water > 1) set_kernel_low_water(fd, low_water);
   StreamState turning = StreamState::kTurning;
-  c.r.state.compare_exchange_strong(turning, StreamState::kPlain);
+  const bool is_turned = c.r.state.compare_exchange_strong(turning, StreamState::kPlain);
+  if (is_turned && is_watched())
+    tell_event(c, Observer::Event::kPlain, "both ends have agreed to it");
   return c.is_state(StreamState::kPlain);
 }
 

@@ -16,6 +16,7 @@
 #include "engine/user/rx.h"
 #include "engine/user/scan.h"
 #include "engine/user/turning.h"
+#include "engine/user/watching.h"
 
 namespace ddpsock::engine {
 
@@ -188,6 +189,7 @@ ChunkReceiver::Front ChunkReceiver::look() {
 bool ChunkReceiver::is_good(const Fpdu& fpdu) {
   if (c_.r.has_crc) c_.count_crc();
   if (fpdu.is(Fpdu::Verdict::kChunk)) return true;
+  if (is_watched()) tell_received(c_, {data_ + beg_, fpdu.size});
   error_ = fail_crc(c_, fd_);
   return false;
 }
@@ -198,6 +200,8 @@ void ChunkReceiver::count(const Fpdu& fpdu) {
 }
 
 void ChunkReceiver::accept(const Fpdu& fpdu) {
+  if (is_watched()) [[unlikely]]
+    tell_received(c_, {data_ + beg_, fpdu.size});
   count(fpdu);
   inbox_.left = fpdu.payload;
   inbox_.skip = fpdu.trailer();

@@ -12,6 +12,7 @@
 #include "engine/user/memory.h"
 #include "engine/user/receiver.h"
 #include "engine/user/sleep.h"
+#include "engine/user/watching.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -49,7 +50,8 @@ ssize_t ChunkReceiver::pull() {
   // What follows one that is not of the stream may be none.
   if (!fpdu.is_of_stream) return read(rest, flags);
   if (fpdu.payload <= room) {
-    if (rest >= kDirectMin && rx_.queued > rest && (flags_ & MSG_TRUNC) == 0) {
+    // Who watches sees FPDUs whole.
+    if (rest >= kDirectMin && rx_.queued > rest && (flags_ & MSG_TRUNC) == 0 && !is_watched()) {
       const ssize_t n = pull_directly(fpdu, rest);
       if (n != 0) return n;
     }

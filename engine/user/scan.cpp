@@ -17,6 +17,7 @@
 #include "engine/user/raw_message.h"
 #include "engine/user/rx.h"
 #include "engine/user/sleep.h"
+#include "engine/user/watching.h"
 
 namespace ddpsock::engine {
 
@@ -178,6 +179,7 @@ int Scan::drop_some(size_t& dropped) {
       if (result != 0 && result != EPROTOTYPE) return result;
     } else if (fpdu.is(Verdict::kChunk) && fpdu.payload == 0) {
       if (c_.r.has_crc) c_.count_crc();
+      if (is_watched()) tell_received(c_, left.first(fpdu.size));
       c_.advance(fpdu);
     } else {
       break;

@@ -17,6 +17,7 @@
 #include "engine/user/lent_block.h"
 #include "engine/user/start.h"
 #include "engine/user/tx.h"
+#include "engine/user/watching.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -175,6 +176,8 @@ void Sender::send_contiguous(size_t bytes) {
     on_cut({&whole, 1}, taken);
     return;
   }
+  if (is_watched()) [[unlikely]]
+    tell_sent(c_, {buffer, size});
   c_.count_sent(msn - tx_.msn, bytes);
   c_.r.sent.bytes_copied.add(bytes);
   from_ = ahead;
@@ -238,6 +241,10 @@ void Sender::send_blocks(size_t allowed) {
     on_cut({list.data(), used}, static_cast<size_t>(n));
     return;
   }
+  if (is_watched()) [[unlikely]] {
+    for (const iovec& block : std::span(list).first(used))
+      tell_sent(c_, {static_cast<const uint8_t*>(block.iov_base), block.iov_len});
+  }
   c_.count_sent(msn - tx_.msn, payload_total);
   c_.r.sent.bytes_copied.add(payload_total);
   from_ = ahead;
@@ -283,6 +290,14 @@ void Sender::on_cut(std::span<iovec> list, size_t taken) {
     ++chunks;
     at += size;
     bytes.skip(size);
+  }
+  if (is_watched()) {
+    size_t left = at;
+    for (const iovec& block : list) {
+      const size_t n = std::min(left, block.iov_len);
+      tell_sent(c_, {static_cast<const uint8_t*>(block.iov_base), n});
+      left -= n;
+    }
   }
   from_.skip(payload_total);
   sent_ += payload_total;

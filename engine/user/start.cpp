@@ -27,6 +27,7 @@
 #include "engine/user/patience.h"
 #include "engine/user/sender.h"
 #include "engine/user/sleep.h"
+#include "engine/user/watching.h"
 #include "mpa/startup_frame.h"
 #include "stream/hello.h"
 
@@ -367,6 +368,7 @@ int decide(Connection& c, int fd, Peer verdict) {
   // Who was first may have died before this.
   if (!c.is_state(StreamState::kPlain)) set_kernel_low_water(fd, c.rx.low_water);
   c.r.state.store(StreamState::kPlain, std::memory_order_release);
+  if (is_watched()) tell_event(c, Observer::Event::kPlain, "the peer does not speak MPA");
   return EPROTOTYPE;
 }
 

@@ -72,6 +72,7 @@ class UserStreamEngine final : public StreamEngine {
     else
       record->note_addresses(fd);
     record->cookie = attr.cookie != 0 ? attr.cookie : cookie_of(fd);
+    if (is_watched()) static_cast<UserStream*>(stream)->tell(Observer::Event::kStarted);
     return stream;
   }
 
@@ -135,7 +136,10 @@ class UserStreamEngine final : public StreamEngine {
     void* found = arena->find_record([cookie](const void* record) {
       return static_cast<const Record*>(record)->cookie == cookie;
     });
-    return found != nullptr ? view(*arena, *static_cast<Record*>(found)) : nullptr;
+    Stream* stream = found != nullptr ? view(*arena, *static_cast<Record*>(found)) : nullptr;
+    if (stream != nullptr && is_watched())
+      static_cast<UserStream*>(stream)->tell(Observer::Event::kInherited);
+    return stream;
   }
 
   const char* name() const override { return "user"; }

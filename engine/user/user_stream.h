@@ -20,6 +20,7 @@
 #include "engine/user/rx.h"
 #include "engine/user/start.h"
 #include "engine/user/tx.h"
+#include "engine/user/watching.h"
 
 namespace ddpsock::engine {
 
@@ -82,6 +83,8 @@ class UserStream final : public Stream {
     return engine::get_kept_option(c_, name, value);
   }
   StreamStatus status() const override;
+  // `event` is one that its verdict explains.
+  void tell(Observer::Event event) { tell_event(c_, event, c_.r.verdict.data()); }
 
   Status<> begin_one_sided(int fd, OneSided& queue_pair) override {
     return engine::begin_one_sided(c_, fd, queue_pair);
@@ -103,6 +106,7 @@ class UserStream final : public Stream {
         io.error != 0 && io.error != EAGAIN && io.error != EINTR && io.error != EPROTOTYPE;
     if (is_error) [[unlikely]] {
       direction.errors.add(1);
+      if (is_watched()) tell_event(c_, Observer::Event::kError, nullptr, io.error);
       note_told(c_, io.error);
     }
     return io;

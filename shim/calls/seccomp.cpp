@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "base/keep_errno.h"
+#include "engine/observer.h"
 #include "engine/stream.h"
 #include "shim/calls.h"
 #include "shim/calls/leaving.h"
@@ -206,6 +207,8 @@ void before_seccomp(unsigned long mode, const void* program) {
   const auto* const filter = static_cast<const sock_fprog*>(program);
   const bool is_filter = mode == SECCOMP_MODE_FILTER && is_whole(filter);
   if (mode != SECCOMP_MODE_STRICT && !is_filter) return;
+  if (engine::observer != nullptr)
+    engine::observer->fall_silent("the program has a seccomp filter from here on");
   ask_with_nothing_kept();
   if (!is_any_ours() && !is_policy_active()) return;
   if (is_filter && !would_hurt(*filter)) return;
