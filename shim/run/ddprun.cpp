@@ -15,6 +15,7 @@
 #include "shim/run/ddprun_enable.h"
 #include "shim/run/ddprun_explain.h"
 #include "shim/run/ddprun_failure.h"
+#include "shim/run/ddprun_record.h"
 #include "shim/run/ddprun_rules.h"
 #include "shim/run/ddprun_target.h"
 #include "shim/run/explain.h"
@@ -24,6 +25,7 @@ namespace {
 
 struct Options {
   Choice choice;
+  Recording recording;
   std::string explain;  // "", "before" or "after" the program has run
   std::string role = "client", address;
   uint16_t port = 0;
@@ -65,7 +67,8 @@ void prepare_environment(const Options& options, const std::string& rules) {
   if (!options.choice.engine.empty()) setenv("DDPSOCK_ENGINE", options.choice.engine.c_str(), 1);
 }
 
-[[noreturn]] void execute(const Options& options) {
+[[noreturn]] void execute(const Options& options, const RecordedFiles& files) {
+  announce(files);
   std::vector<char*> argv;
   for (const std::string& word : options.command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
@@ -80,10 +83,11 @@ int run(const Options& options) {
   if (target.finding == Target::Finding::kNotFound) fail_to_start(options, ENOENT);
   if (target.finding == Target::Finding::kNotRunnable) fail_to_start(options, EACCES);
   if (target.finding == Target::Finding::kNotCovered) warn_or_stop(options, target);
+  const RecordedFiles files = make_files(options.recording);
   prepare_environment(options, chosen.text);
   if (options.explain == "after")
-    return explain_after(options.command.front(), [&] { execute(options); });
-  execute(options);
+    return explain_after(options.command.front(), [&] { execute(options, files); });
+  execute(options, files);
 }
 
 // All digits: a process. A program of such a name needs a path.
@@ -112,6 +116,7 @@ int run_explain(const Options& options) {
 void declare(CLI::App& app, Options& options) {
   app.set_version_flag("--version", "ddprun " DDPSOCK_VERSION);
   declare_choice(app, options.choice);
+  declare_recording(app, options.recording);
   app.add_flag("--explain{before}", options.explain,
                "print the verdict for CMD, do not run it; of a process id, what its connections "
                "are; --explain=after: run CMD, then print what its connections were")

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "engine/wrap/recorder.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "base/keep_errno.h"
+#include "base/kernel_call.h"
+#include "base/process.h"
+#include "ddp/format.h"
+#include "ddp/segment.h"
+#include "engine/observer.h"
+#include "engine/wrap/captured_start.h"
+#include "engine/wrap/pcap.h"
+#include "engine/wrap/record_file.h"
+#include "engine/wrap/trace.h"
+#include "mpa/fpdu.h"
+#include "rdmap/format.h"
+
+namespace ddpsock::engine::wrap {
+namespace {
+
+const CaptureHeader kCaptureHeader{};
+constexpr uint32_t kFarApart = 1u << 31;
+
+Time wall_clock() {
+  timespec now{};
+  base::kernel_call(SYS_clock_gettime, CLOCK_REALTIME, &now);
+  return {int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec};
+}
+
+// A connection of one address that is recorded anew begins elsewhere, so that Wireshark takes it
+// for another.
+std::array<uint32_t, 2> first_sequence() {
+  const auto now = static_cast<uint32_t>(wall_clock().ns);
+  return {now, now + kFarApart};
+}
+
+const char* operation(uint8_t control) {
+  switch (control & RDMAP_CTRL_OPCODE_MASK) {
+    case RDMAP_OP_WRITE:
+      return "Write";
+    case RDMAP_OP_READ_REQUEST:
+      return "Read Request";
+    case RDMAP_OP_READ_RESPONSE:
+      return "Read Response";
+    case RDMAP_OP_SEND:
+      return "Send";
+    case RDMAP_OP_SEND_INVALIDATE:
+      return "Send with Invalidate";
+    case RDMAP_OP_SEND_SE:
+      return "Send with Solicited Event";
+    case RDMAP_OP_SEND_SE_INVALIDATE:
+      return "Send with Solicited Event and Invalidate";
+    case RDMAP_OP_TERMINATE:
+      return "Terminate";
+    default:
+      return "FPDU";
+  }
+}
+
+struct AddressText {
+  explicit AddressText(const TcpAddress& address) {
+    char host[INET6_ADDRSTRLEN] = "?";
+    if (address.family != 0)
+      inet_ntop(address.family == 6 ? AF_INET6 : AF_INET, address.host.data(), host, sizeof host);
+    std::snprintf(text, sizeof text, address.family == 6 ? "[%s]:%u" : "%s:%u", host, address.port);
+  }
+  char text[INET6_ADDRSTRLEN + 10];
+};
+
+TcpAddress address_of(long call, int fd) {
+  sockaddr_in6 name{};
+  socklen_t size = sizeof name;
+  TcpAddress address{};
+  if (base::kernel_call(call, fd, &name, &size) != 0) return address;
+  if (name.sin6_family == AF_INET) {
+    sockaddr_in in;
+    std::memcpy(&in, &name, sizeof in);
+    address.family = 4;
+    address.port = ntohs(in.sin_port);
+    std::memcpy(address.host.data(), &in.sin_addr, sizeof in.sin_addr);
+  } else if (name.sin6_family == AF_INET6) {
+    address.family = 6;
+    address.port = ntohs(name.sin6_port);
+    std::memcpy(address.host.data(), &name.sin6_addr, sizeof name.sin6_addr);
+  }
+  return address;
+}
+
+// Of a socket that is gone, or whose two ends the kernel does not name alike.
+bool are_known(const std::array<TcpAddress, 2>& addresses) {
+  return addresses[0].family != 0 && addresses[0].family == addresses[1].family;
+}
+
+CapturedEnds ends_of_socket(const Start& start, uint32_t index) {
+  const base::KeepErrno keep;
+  const int fd = static_cast<int>(start.lower);
+  CapturedEnds ends{.addresses = {address_of(SYS_getsockname, fd), address_of(SYS_getpeername, fd)},
+                    .next = first_sequence()};
+  if (!are_known(ends.addresses))
+    ends.addresses = made_up_ends(index, start.parameters.is_initiator).addresses;
+  return ends;
+}
+
+// Each line says when, and in which process.
+class Lines final : public Records {
+ public:
+  explicit Lines(RecordFile& file) : file_(file) {}
+  void put(std::span<const Bytes> pieces) override {
+    const base::KeepErrno keep;
+    const Time now = wall_clock();
+    char head[48];
+    const int length = std::snprintf(
+        head, sizeof head, "%lld.%06lld %ld ", static_cast<long long>(now.ns / 1'000'000'000),
+        static_cast<long long>(now.ns / 1'000 % 1'000'000), base::kernel_call(SYS_getpid));
+    const std::array<Bytes, 2> line = {
+        Bytes(reinterpret_cast<const uint8_t*>(head), static_cast<size_t>(length)), pieces.front()};
+    file_.put(line);
+  }
+
+ private:
+  RecordFile& file_;
+};
+
+class Recorder final : public Observer {
+ public:
+  Recorder() : packets_(capture_, wall_clock() - base::now()) {}
+
+  bool set(const char* capture, const char* trace) {
+    const bool has_trace = trace != nullptr && trace_.set(trace, {}, nullptr);
+    Records* const notes = has_trace ? &lines_ : nullptr;
+    const bool has_capture =
+        capture != nullptr && capture_.set(capture, kCaptureHeader.bytes(), notes);
+    trace_.open_early();
+    capture_.open_early();
+    return has_trace || has_capture;
+  }
+
+  void moved(const Named& who, Watched& state, Way way, Carrier carrier,
+             std::span<const Bytes> fpdu) override {
+    const base::KeepErrno keep;
+    const Quietly quietly(lock_);
+    meet(state);
+    size_t size = 0;
+    for (Bytes piece : fpdu) {
+      const size_t n = std::min(piece.size(), sizeof scratch_ - size);
+      if (n != 0) std::memcpy(scratch_ + size, piece.data(), n);
+      size += n;
+    }
+    const Bytes whole(scratch_, size);
+    if (capture_.is_set()) capture(who, state, way, whole);
+    if (trace_.is_set()) trace(who, way, carrier, whole);
+  }
+
+  void happened(const Named& who, Watched& state, Event event, const char* text,
+                int error) override {
+    const base::KeepErrno keep;
+    const Quietly quietly(lock_);
+    meet(state);
+    if (event == Event::kSentEnd && !end(who, state, true)) return;
+    if (event == Event::kReceivedEnd && !end(who, state, false)) return;
+    if (!trace_.is_set()) return;
+    const char* const why = text != nullptr ? text : "";
+    switch (event) {
+      case Event::kStarted:
+      case Event::kInherited:
+        line(who, "%s as %s: %s", event == Event::kStarted ? "started" : "inherited",
+             who.is_initiator ? "initiator" : "responder", why);
+        break;
+      case Event::kInMemory:
+        line(who, "%s in shared memory from here on", why);
+        break;
+      case Event::kPlain:
+        line(who, "plain TCP from here on: %s", why);
+        break;
+      case Event::kFailed:
+        line(who, "failed: %s", why);
+        break;
+      case Event::kError:
+        line(who, "error: %s", strerrordesc_np(error));
+        break;
+      case Event::kSentEnd:
+        line(who, "sent end");
+        break;
+      case Event::kReceivedEnd:
+        line(who, "received end");
+        break;
+      case Event::kClosed:
+        line(who, "closed");
+        break;
+    }
+  }
+
+  void stayed_plain(int fd, const char* reason) override {
+    if (!trace_.is_set()) return;
+    const base::KeepErrno keep;
+    const Named who{.local = address_of(SYS_getsockname, fd),
+                    .remote = address_of(SYS_getpeername, fd),
+                    .fd = fd};
+    line(who, "plain TCP: %s", reason);
+  }
+
+  void fall_silent(const char* why) override {
+    capture_.stop(why);
+    trace_.stop(why);
+  }
+
+  std::unique_ptr<Engine> around(std::unique_ptr<Engine> engine) override {
+    if (engine && capture_.is_set()) engine = pcap(std::move(engine), packets_, ends_of_socket);
+    if (engine && trace_.is_set()) engine = wrap::trace(std::move(engine), lines_);
+    return engine;
+  }
+
+ private:
+  // REQUIRES, as all below: the lock.
+  static void meet(Watched& state) {
+    const uint32_t generation = base::process_generation();
+    if (state.generation != generation) state = {.generation = generation};
+  }
+
+  CapturedTcp tcp_of(const Named& who, const Watched& state) {
+    CapturedEnds ends{.addresses = {who.local, who.remote}, .next = state.sequence};
+    if (!are_known(ends.addresses)) ends.addresses = made_up_ends(0, who.is_initiator).addresses;
+    return {packets_, ends, who.is_initiator};
+  }
+
+  void capture(const Named& who, Watched& state, Way way, Bytes fpdu) {
+    const bool is_new = !std::exchange(state.is_captured, true);
+    if (is_new) state.sequence = first_sequence();
+    const Time now = base::now();
+    CapturedTcp tcp = tcp_of(who, state);
+    if (is_new) {
+      const Parameters agreed{
+          .is_initiator = who.is_initiator, .has_crc = who.has_crc, .revision = who.revision};
+      write_start(tcp, agreed, now);
+    }
+    tcp.segment(way == Way::kSent, fpdu, now);
+    state.sequence = tcp.ends().next;
+  }
+
+  // False: it was told of before.
+  bool end(const Named& who, Watched& state, bool is_ours) {
+    if (std::exchange(state.has_fin[is_ours ? 0 : 1], true)) return false;
+    if (!capture_.is_set() || !state.is_captured) return true;
+    CapturedTcp tcp = tcp_of(who, state);
+    tcp.fin(is_ours, base::now());
+    state.sequence = tcp.ends().next;
+    return true;
+  }
+
+  void trace(const Named& who, Way way, Carrier carrier, Bytes fpdu) {
+    if (fpdu.size() < MPA_ULPDU_LENGTH_SIZE + 2) return;
+    const uint32_t ulpdu = base::load_be16(fpdu.data());
+    const uint8_t* const header = fpdu.data() + MPA_ULPDU_LENGTH_SIZE;
+    const auto header_size = static_cast<uint32_t>(ddp::header_size(header[0]));
+    line(who, "%s %s of %u bytes%s", way == Way::kSent ? "sent" : "received", operation(header[1]),
+         ulpdu - std::min(ulpdu, header_size), carrier == Carrier::kMemory ? " in memory" : "");
+  }
+
+  template <typename... A>
+  void line(const Named& who, const char* format, A... arguments) {
+    char text[256];
+    std::snprintf(text, sizeof text, format, arguments...);
+    lines_.print("fd %d %s > %s %s", who.fd, AddressText(who.local).text,
+                 AddressText(who.remote).text, text);
+  }
+
+  std::atomic<uint32_t> lock_{0};
+  RecordFile capture_, trace_;
+  Lines lines_{trace_};
+  CaptureFile packets_;
+  uint8_t scratch_[mpa::fpdu_size(MPA_MAX_ULPDU)];
+};
+
+}  // namespace
+
+void start_recording(const char* capture, const char* trace) {
+  alignas(Recorder) static char room[sizeof(Recorder)];
+  if (observer != nullptr || !base::process_init()) return;
+  const base::KeepErrno keep;
+  auto* recorder = new (room) Recorder;
+  if (recorder->set(capture, trace)) observer = recorder;
+}
+
+}  // namespace ddpsock::engine::wrap
