@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "engine/queue/carrier.h"
+#include "engine/queue/medium.h"
 #include "engine/wrap/captured_start.h"
 #include "engine/wrap/wrap.h"
 #include "mpa/deframer.h"
