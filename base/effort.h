@@ -2,7 +2,7 @@
 // What the calling thread has spent on its connections since somebody took note (take_effort):
 // plain numbers of its own, so that counting costs an increment and no line is shared. Whoever
 // gives a direction of a stream back writes them where they can be seen
-// (engine/user/relatives/record.h).
+// (relatives/record.h).
 #ifndef DDPSOCK_BASE_EFFORT_H_
 #define DDPSOCK_BASE_EFFORT_H_
 

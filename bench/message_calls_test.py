@@ -20,7 +20,7 @@ import ways
 
 MESSAGES = 512
 EDGE = 16  # messages at either end of a run that are not judged
-EMSS_SECONDS = 0.010  # engine/user/qp.cpp
+EMSS_SECONDS = 0.010  # engine/user/user_engine.cpp
 LOOKS_IN_VAIN, PROBE = 4, 64  # message/queue.h, LookHabit
 TICK_SECONDS = 0.001
 # What the thread and the caller need at most to hand a connection over and back.

@@ -13,7 +13,7 @@
 #include "base/socket_option.h"
 #include "base/sys.h"
 #include "connect/wait.h"
-#include "engine/user/qp.h"
+#include "engine/user/user_engine.h"
 #include "mpa/format.h"
 
 namespace ddpsock::connecting {

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "engine/engine.h"
-#include "engine/shm/message_memory.h"
+#include "engine/memory/message_memory.h"
 #include "mpa/initiator.h"
 #include "mpa/responder.h"
 

@@ -13,14 +13,14 @@
 #include <mutex>
 
 #include "connect/handshake.h"
+#include "engine/memory/message_memory.h"
 #include "engine/one_sided.h"
-#include "engine/shm/message_memory.h"
-#include "engine/stream.h"
-#include "engine/user/relatives/message_record.h"
 #include "message/handle.h"
 #include "message/queue.h"
 #include "message/srq.h"
 #include "message/work.h"
+#include "relatives/message_record.h"
+#include "stream/stream.h"
 
 namespace ddpsock::message {
 

@@ -24,8 +24,8 @@
 
 #include "base/fd.h"
 #include "base/sys.h"
+#include "engine/memory/message_memory.h"
 #include "engine/queue/soft_engine.h"
-#include "engine/shm/message_memory.h"
 
 namespace ddpsock::message {
 namespace {

@@ -15,7 +15,7 @@
 #include "base/process.h"
 #include "base/sys.h"
 #include "engine/observer.h"
-#include "engine/user/qp.h"
+#include "engine/user/user_engine.h"
 #include "message/connection.h"
 
 namespace ddpsock::message {

@@ -9,11 +9,11 @@
 #include <thread>
 
 #include "ddp/segment.h"
-#include "engine/user/chunk.h"
-#include "engine/user/stream_testing.h"
 #include "message/connection.h"
 #include "rdmap/format.h"
+#include "stream/chunk.h"
 #include "stream/hello.h"
+#include "stream/stream_testing.h"
 
 namespace ddpsock::message {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "base/cancellation.h"
 #include "base/sys.h"
-#include "engine/user/qp.h"
+#include "engine/user/user_engine.h"
 #include "message/turn.h"
 #include "stream/format.h"
 

@@ -6,11 +6,11 @@
 #include <unistd.h>
 
 #include "base/process.h"
-#include "engine/stream.h"
 #include "message/handle.h"
 #include "shim/pollers/epoll_watch.h"
 #include "shim/pollers/memory_watch.h"
 #include "shim/threads.h"
+#include "stream/stream.h"
 
 namespace ddpsock::shim {
 

@@ -7,9 +7,9 @@
 #include <sys/socket.h>
 
 #include "ddpsock/ddpsock.h"
-#include "engine/stream.h"
 #include "message/connection.h"
 #include "shim/fd_table.h"
+#include "stream/stream.h"
 
 namespace ddpsock::shim {
 

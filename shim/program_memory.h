@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <span>
 
-#include "engine/stream.h"
+#include "stream/stream.h"
 
 namespace ddpsock::shim {
 

@@ -8,9 +8,9 @@
 #include <atomic>
 #include <cstdint>
 
-#include "engine/stream.h"
 #include "shim/policy/policy.h"
 #include "shim/references.h"
+#include "stream/stream.h"
 
 namespace ddpsock::message {
 class Handle;

@@ -6,8 +6,8 @@
 
 #include <sys/socket.h>
 
-#include "engine/stream.h"
 #include "shim/fd_table.h"
+#include "stream/stream.h"
 
 namespace ddpsock::shim {
 

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/sys.h"
-#include "engine/stream.h"
 #include "shim/policy/message_proof.h"
 #include "shim/policy/rings.h"
 #include "shim/real.h"
+#include "stream/stream.h"
 
 namespace ddpsock::shim::test {
 

@@ -8,8 +8,8 @@
 #include <array>
 #include <atomic>
 
-#include "engine/stream.h"
 #include "shim/policy/policy.h"
+#include "stream/stream.h"
 
 namespace ddpsock::shim::test {
 

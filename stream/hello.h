@@ -12,7 +12,7 @@
 
 namespace ddpsock::stream {
 
-// Memory that both ends on one host may use beside the connection (engine/shm).
+// Memory that both ends on one host may use beside the connection (shm).
 struct MemoryOffer {
   uint32_t pid = 0;
   uint32_t fd = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// The way of segments between a queue pair's core and memory shared with the peer (engine/shm).
+// The way of segments between a queue pair's core and memory shared with the peer (shm).
 // Makes no system call but for the memory itself; bells and the end of the connection travel over
 // the queue pair's Channel, which stays beside it.
 //
@@ -13,8 +13,8 @@
 #include <mutex>
 #include <span>
 
+#include "engine/memory/message_memory.h"
 #include "engine/queue/carrier.h"
-#include "engine/shm/message_memory.h"
 #include "rdmap/qp.h"
 
 namespace ddpsock::engine {

@@ -20,10 +20,10 @@
 
 #include "base/fd.h"
 #include "ddp/segment.h"
-#include "engine/shm/message_memory.h"
-#include "engine/shm/own_memory.h"
-#include "engine/shm/peer_process.h"
-#include "engine/user/qp.h"
+#include "engine/memory/message_memory.h"
+#include "engine/user/user_engine.h"
+#include "shm/own_memory.h"
+#include "shm/peer_process.h"
 
 namespace ddpsock::engine {
 namespace {

@@ -6,10 +6,10 @@
 #include <atomic>
 #include <cstdlib>
 
-#include "engine/stream.h"
 #include "shim/calls.h"
 #include "shim/fd_table.h"
 #include "shim/real.h"
+#include "stream/stream.h"
 
 extern "C" int __cxa_atexit(void (*function)(void*), void* argument, void* library);
 

@@ -3,7 +3,7 @@
 #ifndef DDPSOCK_SHIM_CALLS_FLAGS_H_
 #define DDPSOCK_SHIM_CALLS_FLAGS_H_
 
-#include "engine/stream.h"
+#include "stream/stream.h"
 
 namespace ddpsock::shim {
 

@@ -16,7 +16,6 @@
 
 #include "base/keep_errno.h"
 #include "engine/observer.h"
-#include "engine/stream.h"
 #include "shim/calls.h"
 #include "shim/calls/leaving.h"
 #include "shim/fd_table.h"
@@ -24,6 +23,7 @@
 #include "shim/policy/policy.h"
 #include "shim/program_memory.h"
 #include "shim/real.h"
+#include "stream/stream.h"
 
 namespace ddpsock::shim {
 namespace {

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "engine/shm/message_memory.h"
+#include "engine/memory/message_memory.h"
 
 namespace ddpsock::shim {
 

@@ -2,7 +2,7 @@
 #include "shim/pollers/memory_glances.h"
 
 #include "base/spin.h"
-#include "engine/stream.h"
+#include "stream/stream.h"
 
 namespace ddpsock::shim {
 namespace {

@@ -17,9 +17,9 @@
 #include "base/lease.h"
 #include "base/process.h"
 #include "base/unfinished.h"
-#include "engine/stream.h"
 #include "shim/fd_table.h"
 #include "shim/pollers/other_members.h"
+#include "stream/stream.h"
 
 namespace ddpsock::shim {
 

@@ -15,7 +15,6 @@
 #include <utility>
 
 #include "base/keep_errno.h"
-#include "engine/stream.h"
 #include "shim/calls.h"
 #include "shim/calls/handing_out.h"
 #include "shim/calls/leaving.h"
@@ -31,6 +30,7 @@
 #include "shim/run/inherited_streams.h"
 #include "shim/run/shell_command.h"
 #include "shim/run/spawn_actions.h"
+#include "stream/stream.h"
 
 namespace ddpsock::shim {
 namespace {

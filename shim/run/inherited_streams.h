@@ -10,9 +10,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/stream.h"
 #include "shim/fd_table.h"
 #include "shim/stream_call.h"
+#include "stream/stream.h"
 
 namespace ddpsock::shim {
 

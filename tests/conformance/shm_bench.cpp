@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "engine/shm/message_memory.h"
-#include "engine/shm/own_memory.h"
-#include "engine/user/qp.h"
+#include "engine/memory/message_memory.h"
+#include "engine/user/user_engine.h"
+#include "shm/own_memory.h"
 #include "tests/conformance/agreements.h"
 #include "tests/conformance/tcp_pair.h"
 

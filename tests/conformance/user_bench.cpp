@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 
 #include "connect/handshake.h"
-#include "engine/user/qp.h"
+#include "engine/user/user_engine.h"
 #include "tests/conformance/tcp_pair.h"
 
 namespace ddpsock::conformance {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "engine/user/chunk_reader.h"
+#include "stream/chunk_reader.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 
 #include "base/sys.h"
 #include "connect/wait.h"
-#include "engine/user/qp.h"
+#include "engine/user/user_engine.h"
 
 namespace ddpsock::iwarp {
 namespace {

@@ -15,7 +15,7 @@
 #include <sstream>
 #include <string_view>
 
-#include "engine/user/relatives/arena_layout.h"
+#include "relatives/arena_layout.h"
 
 namespace ddpsock::stat {
 namespace {

@@ -9,7 +9,7 @@
 #include <map>
 #include <tuple>
 
-#include "engine/shm/lane.h"
+#include "shm/lane.h"
 
 namespace ddpsock::stat {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "engine/user/relatives/arena_view.h"
+#include "relatives/arena_view.h"
 #include "tools/stat/processes.h"
 
 namespace ddpsock::stat {

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/user/relatives/arena_view.h"
+#include "relatives/arena_view.h"
 
 namespace ddpsock::stat {
 

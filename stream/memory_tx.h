@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Sending where the stream lies in memory.
+#ifndef DDPSOCK_STREAM_MEMORY_TX_H_
+#define DDPSOCK_STREAM_MEMORY_TX_H_
+
+#include "stream/connection.h"
+
+namespace ddpsock::engine {
+
+// REQUIRES: the send lease, our bytes travel in memory.
+Io send_in_memory(Connection& c, int fd, std::span<const iovec> from, int flags);
+// Stream::is_send_ready().
+bool is_send_ready(Connection& c, int fd);
+
+}  // namespace ddpsock::engine
+
+#endif  // DDPSOCK_STREAM_MEMORY_TX_H_

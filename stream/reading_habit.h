@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// How a thread waits for bytes of a stream in shared memory: by receive calls that find none,
+// blocking or again and again, or by a poller, which may be one that this library does not see.
+// Only in the first case may a bell stay unread when a call returns, and does it pay to look a
+// little longer before a call asks the kernel and fails. Learnt from the calls; what is taken for
+// granted after one of them is unlearnt by the next few, or, after one that spun, by the next
+// fifty: who reads many small messages finds nothing now and then, and each bell that it asks for
+// at other times is a system call of the writer's. Safe from any thread; what they tell it at the
+// same time may be lost.
+#ifndef DDPSOCK_STREAM_READING_HABIT_H_
+#define DDPSOCK_STREAM_READING_HABIT_H_
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+namespace ddpsock::engine {
+
+class ReadingHabit {
+ public:
+  // A call of `thread` ended that found no bytes at first. `has_spun`: it then waited for them
+  // without sleeping, as only one that may sleep does.
+  void on_empty(uint32_t thread, bool has_spun) {
+    if (!is_of(thread)) learn(thread, 0);
+    learn(thread, has_spun ? kSpun : std::max(score(), std::min(score() + 1, kMost)));
+  }
+  // A call found bytes at once. Readers that poll see one of these between any two empty calls.
+  void on_prompt(uint32_t thread) {
+    if (is_of(thread) && score() > 0) learn(thread, score() - 1);
+  }
+  // Somebody asked whether there are bytes.
+  void on_poller() {
+    if (score() != 0) score_.store(0, std::memory_order_relaxed);
+  }
+
+  bool waits_in_calls(uint32_t thread) const { return score() >= kConvinced && is_of(thread); }
+
+  // This process waits for edges, by descriptors that are not known: an edge that is used up while
+  // its bell lies unread is the last. From now on no bell may.
+  static void note_edges() {
+    if (!waits_for_edges()) has_edges_.store(true, std::memory_order_relaxed);
+  }
+  static bool waits_for_edges() { return has_edges_.load(std::memory_order_relaxed); }
+
+  // Whether to look a little longer; after that has failed, less often.
+  bool may_linger(uint32_t thread) {
+    if (!waits_in_calls(thread)) return false;
+    const uint32_t skip = skip_.load(std::memory_order_relaxed);
+    if (skip > 0) skip_.store(skip - 1, std::memory_order_relaxed);
+    return skip == 0;
+  }
+  void on_lingered(bool has_found) {
+    const uint32_t failures =
+        has_found ? 0 : std::min(failures_.load(std::memory_order_relaxed) + 1, kMostFailures);
+    failures_.store(failures, std::memory_order_relaxed);
+    skip_.store((uint32_t{1} << failures) - 1, std::memory_order_relaxed);
+  }
+
+ private:
+  static constexpr uint32_t kConvinced = 8, kMost = 16, kSpun = 64;
+  static constexpr uint32_t kMostFailures = 4;
+
+  uint32_t score() const { return score_.load(std::memory_order_relaxed); }
+  bool is_of(uint32_t thread) const { return thread_.load(std::memory_order_relaxed) == thread; }
+  void learn(uint32_t thread, uint32_t score) {
+    thread_.store(thread, std::memory_order_relaxed);
+    score_.store(score, std::memory_order_relaxed);
+  }
+
+  static inline std::atomic<bool> has_edges_{false};
+
+  std::atomic<uint32_t> thread_{0}, score_{0};
+  std::atomic<uint32_t> failures_{0}, skip_{0};
+};
+
+}  // namespace ddpsock::engine
+
+#endif  // DDPSOCK_STREAM_READING_HABIT_H_

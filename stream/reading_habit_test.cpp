@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "stream/reading_habit.h"
+
+#include <gtest/gtest.h>
+
+namespace ddpsock::engine {
+namespace {
+
+constexpr uint32_t kMe = 7, kOther = 8;
+
+TEST(ReadingHabit, AnEventLoopThatReadsToTheEndIsNotTakenForASpinner) {
+  ReadingHabit habit;
+  for (int event = 0; event < 100; ++event) {
+    habit.on_prompt(kMe);
+    habit.on_empty(kMe, false);
+    ASSERT_FALSE(habit.waits_in_calls(kMe)) << event;
+  }
+}
+
+TEST(ReadingHabit, EmptyCallsInARowConvince) {
+  ReadingHabit habit;
+  for (int call = 0; call < 7; ++call) habit.on_empty(kMe, false);
+  EXPECT_FALSE(habit.waits_in_calls(kMe));
+  habit.on_empty(kMe, false);
+  EXPECT_TRUE(habit.waits_in_calls(kMe));
+  EXPECT_FALSE(habit.waits_in_calls(kOther));
+}
+
+TEST(ReadingHabit, OneCallThatSpanConvincesForFiftyThatNeedNot) {
+  ReadingHabit habit;
+  habit.on_empty(kMe, true);
+  int prompt = 0;
+  while (habit.waits_in_calls(kMe) && prompt < 100) {
+    habit.on_prompt(kMe);
+    ++prompt;
+  }
+  EXPECT_EQ(prompt, 57);
+}
+
+TEST(ReadingHabit, ManyThatDidNotSpinConvinceForAFew) {
+  ReadingHabit habit;
+  for (int call = 0; call < 100; ++call) habit.on_empty(kMe, false);
+  int prompt = 0;
+  while (habit.waits_in_calls(kMe) && prompt < 100) {
+    habit.on_prompt(kMe);
+    ++prompt;
+  }
+  EXPECT_EQ(prompt, 9);
+}
+
+TEST(ReadingHabit, APollerOrAnotherReaderEndsIt) {
+  ReadingHabit habit;
+  habit.on_empty(kMe, true);
+  habit.on_poller();
+  EXPECT_FALSE(habit.waits_in_calls(kMe));
+  habit.on_empty(kMe, true);
+  habit.on_empty(kOther, false);
+  EXPECT_FALSE(habit.waits_in_calls(kMe));
+  EXPECT_FALSE(habit.waits_in_calls(kOther));
+}
+
+TEST(ReadingHabit, LingersLessOftenTheMoreItFails) {
+  ReadingHabit habit;
+  habit.on_empty(kMe, true);
+  int lingered = 0;
+  for (int call = 0; call < 160; ++call)
+    if (habit.may_linger(kMe)) {
+      ++lingered;
+      habit.on_lingered(false);
+    }
+  EXPECT_LE(lingered, 14);
+  EXPECT_GE(lingered, 10);
+  habit.on_lingered(true);
+  EXPECT_TRUE(habit.may_linger(kMe));
+}
+
+}  // namespace
+}  // namespace ddpsock::engine
