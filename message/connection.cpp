@@ -15,7 +15,7 @@
 
 #include "base/cancellation.h"
 #include "base/sys.h"
-#include "message/turn.h"
+#include "message/lock.h"
 
 namespace ddpsock::message {
 namespace {
@@ -88,7 +88,7 @@ Status<> Connection::set_depths(const ddp_depths& depths) {
 Status<> Connection::set_private_data(Bytes data) {
   if (data.size() > kMostPrivateData) return fail_errno(EINVAL);
   const std::lock_guard lock(settings_mutex_);
-  const Turn turn(*this);
+  const Lock held(*this);
   const bool is_late = is_begun() && !is_held_.load();
   if (is_late) return fail_errno(EBUSY);
   settings_.private_data = *mpa::PrivateData::from(data);
@@ -213,7 +213,7 @@ Status<> Connection::begin_on_stream(int fd, engine::Stream& stream) {
   if (is_begun()) return {};
   if (const auto opened = open(true); !opened) return opened;
   if (const auto started = domain_.start_thread(); !started) return started;
-  const Turn turn(*this);
+  const Lock held(*this);
   if (is_begun()) return {};
   if (const auto begun = stream.begin_one_sided(fd, *this); !begun) return begun;
   if (const auto entered = enter(fd, true); !entered) {
@@ -223,7 +223,7 @@ Status<> Connection::begin_on_stream(int fd, engine::Stream& stream) {
   stream_ = &stream;
   fd_.store(fd);
   phase_.store(Phase::kStarting);
-  step(base::now(), Look::kWhole);
+  step(base::now(), Poll::kWhole);
   arm();
   return {};
 }
@@ -234,7 +234,7 @@ Status<> Connection::begin(int fd, Role role, bool is_held, Memory memory) {
   if (!settings.is_caller_driven) {
     if (const auto started = domain_.start_thread(); !started) return started;
   }
-  const Turn turn(*this);
+  const Lock held(*this);
   if (is_begun()) return fail_errno(EALREADY);
   if (const auto entered = enter(fd); !entered) return entered;
   start_ = settings;
@@ -248,16 +248,16 @@ Status<> Connection::begin(int fd, Role role, bool is_held, Memory memory) {
   fd_.store(fd);
   is_held_.store(is_held);
   phase_.store(Phase::kStarting);
-  step(base::now(), Look::kWhole);
+  step(base::now(), Poll::kWhole);
   arm();
   return {};
 }
 
 void Connection::release() {
   if (!is_held_.load()) return;
-  const Turn turn(*this);
+  const Lock held(*this);
   if (!is_held_.exchange(false)) return;
-  step(base::now(), Look::kWhole);
+  step(base::now(), Poll::kWhole);
   arm();
 }
 
@@ -267,14 +267,14 @@ int Connection::take_socket_error() {
 }
 
 // Ends when the thread wakes or is cancelled.
-struct Connection::Watching {
-  explicit Watching(Connection& c) : connection(c), watch(c.begin_watch()) {}
-  ~Watching() { connection.end_watch(); }
-  Watching(const Watching&) = delete;
-  Watching& operator=(const Watching&) = delete;
+struct Connection::Asleep {
+  explicit Asleep(Connection& c) : connection(c), wakeup(c.begin_sleep()) {}
+  ~Asleep() { connection.end_sleep(); }
+  Asleep(const Asleep&) = delete;
+  Asleep& operator=(const Asleep&) = delete;
 
   Connection& connection;
-  const Watch watch;
+  const Wakeup wakeup;
 };
 
 Status<> Connection::establish(int timeout_ms) {
@@ -301,12 +301,12 @@ Status<> Connection::establish(int timeout_ms) {
     }
     const Time now = base::now();
     if (now >= deadline) return fail_errno(EAGAIN);
-    const Watching watching(*this);
-    const Watch& watch = watching.watch;
+    const Asleep asleep(*this);
+    const Wakeup& wakeup = asleep.wakeup;
     pollfd fds[] = {{.fd = sleeper.fd(), .events = POLLIN, .revents = 0},
-                    {.fd = watch.fd, .events = watch.events, .revents = 0}};
+                    {.fd = wakeup.fd, .events = wakeup.events, .revents = 0}};
     // A second at most, so that no lost wake-up lasts.
-    const Time until = std::min({deadline, watch.until, now + Duration::from_ms(1'000)});
+    const Time until = std::min({deadline, wakeup.until, now + Duration::from_ms(1'000)});
     const int ready = base::sys.poll(fds, 2, static_cast<int>((until - now).ceil_ms()));
     if (ready < 0) return fail_errno(errno);
     if ((fds[0].revents & POLLIN) != 0) sleeper.drain();
@@ -374,7 +374,7 @@ Accepted Connection::post_sends(std::span<const Work> work) {
   // What the program has not read makes way for the answer.
   constexpr bool is_answered =
       !std::is_same_v<Work, ddp_send_work> && !std::is_same_v<Work, ddp_write_work>;
-  if (is_answered && stream_ != nullptr) try_run(Look::kWhole, base::now());
+  if (is_answered && stream_ != nullptr) try_run(Poll::kWhole, base::now());
   return done;
 }
 
@@ -400,20 +400,20 @@ Accepted Connection::post(std::span<const ddp_recv_work> work) {
 }
 
 Status<> Connection::shut(bool is_abrupt) {
-  const Turn turn(*this);
+  const Lock held(*this);
   if (phase_.load() != Phase::kRunning) return fail_errno(ENOTCONN);
   if (is_abrupt) {
     qp_->abort(std::nullopt);
   } else {
     qp_->drain();
   }
-  step(base::now(), Look::kNone);
+  step(base::now(), Poll::kNone);
   arm();
   return {};
 }
 
 Result<mpa::PrivateData> Connection::peer_private_data() const {
-  const Turn turn(*this);
+  const Lock held(*this);
   if (is_up_) return agreement_.private_data;
   const mpa::Responder* responder = handshake_ ? handshake_->responder() : nullptr;
   if (responder == nullptr || !responder->has_request()) return fail_errno(EAGAIN);
@@ -421,7 +421,7 @@ Result<mpa::PrivateData> Connection::peer_private_data() const {
 }
 
 ConnectionStatus Connection::status() const {
-  const Turn turn(*this);
+  const Lock held(*this);
   const Phase phase = phase_.load();
   ConnectionStatus to{.is_begun = phase != Phase::kIdle,
                       .is_starting = phase == Phase::kStarting,
@@ -443,7 +443,7 @@ ConnectionStatus Connection::status() const {
 }
 
 bool Connection::is_untouched() const {
-  const Turn turn(*this);
+  const Lock held(*this);
   return phase_.load() == Phase::kIdle || is_untouched_;
 }
 
@@ -466,16 +466,16 @@ void Connection::close() {
   }
   uint64_t id = 0;
   {
-    const Turn turn(*this);
+    const Lock held(*this);
     id = id_;
   }
   if (id != 0) domain_.leave(id);
   if (stream_ != nullptr) stream_->end_one_sided();
   if (is_open_.load()) queue_->remove(*this);
   {
-    const Turn turn(*this);
+    const Lock held(*this);
     if (qp_ && phase_.load() != Phase::kEnded) qp_->abort(std::nullopt);
-    is_passable_.store(false);
+    may_be_passed_by_.store(false);
     phase_.store(Phase::kEnded);
     fd_.store(-1);
     if (id != 0) {
@@ -506,7 +506,7 @@ Status<> Connection::deregister(uint32_t stag) {
   if (const auto done = regions_->remove(stag); done || to_int(done.error()) != EBUSY) return done;
   // The peer may have all of its Read while the thread that sent it is still about to say so.
   {
-    const Turn turn(*this);
+    const Lock held(*this);
   }
   return regions_->remove(stag);
 }

@@ -139,13 +139,13 @@ class Connection final : public Handle, private engine::OneSided {
   void look();
   // While a thread sleeps on the socket itself, the Domain's need not wake. Answers poll(2)'s
   // events and until when.
-  struct Watch {
+  struct Wakeup {
     int fd = -1;
     short events = 0;
     Time until = kNever;
   };
-  Watch begin_watch();
-  void end_watch();
+  Wakeup begin_sleep();
+  void end_sleep();
   // Of the Queue's list; under its lock.
   struct Event {
     Connection* next = nullptr;
@@ -162,8 +162,8 @@ class Connection final : public Handle, private engine::OneSided {
   enum class Phase : uint8_t { kIdle, kStarting, kRunning, kEnded };
 
   // Holds mutex_; whoever found it taken meanwhile is made up for.
-  class Turn;
-  struct Watching;
+  class Lock;
+  struct Asleep;
 
   Connection(Domain& domain, const Settings& settings);
   ~Connection() override;
@@ -172,16 +172,16 @@ class Connection final : public Handle, private engine::OneSided {
   Status<> watch_edges();
   int watched() const { return stream_ != nullptr ? edges_.get() : socket_.get(); }
   [[nodiscard]] bool make_handshake(Time now);
-  enum class Look : uint8_t { kNone, kWhole, kSpinning };
+  enum class Poll : uint8_t { kNone, kWhole, kSpinning };
   // False: somebody is just doing it.
-  bool try_run(Look look, Time now);
+  bool try_run(Poll how, Time now);
   void push();
 
   // With mutex_.
-  void step(Time now, Look look);
+  void step(Time now, Poll how);
   void step_starting(Time now);
   void step_starting_on_stream(Time now);
-  void step_running(Time now, Look look);
+  void step_running(Time now, Poll how);
   bool may_spin() const;
   bool is_quiet();
   bool take_whole_look();
@@ -192,8 +192,8 @@ class Connection final : public Handle, private engine::OneSided {
   void end(int status, const char* reason);
   void end_as_told();
   void arm();
-  void lend(Time now);
-  bool stay_lent(Time now);
+  void leave_to_callers(Time now);
+  bool stay_with_callers(Time now);
   bool is_seen_often();
   void publish(Time deadline);
   bool is_driven(Time now) const;
@@ -238,7 +238,7 @@ class Connection final : public Handle, private engine::OneSided {
   std::atomic<bool> is_recall_wanted_{false};
   std::atomic<bool> is_whole_look_due_{false};
   // In shared memory, and somebody looks again before long: polls may pass by (is_quiet()).
-  std::atomic<bool> is_passable_{false};
+  std::atomic<bool> may_be_passed_by_{false};
   std::atomic<uint32_t> passes_{0};
 
   // On a byte stream.
@@ -268,7 +268,7 @@ class Connection final : public Handle, private engine::OneSided {
   uint64_t id_ = 0;     // in the Domain; 0: driven by the caller
   uint32_t armed_ = 0;  // EPOLL* that the thread waits for
   // Written with mutex_; a tick that changes nothing reads them without.
-  std::atomic<bool> is_lent_{false};
+  std::atomic<bool> is_left_to_callers_{false};
   std::atomic<uint32_t> idle_ticks_{0};
   int64_t seen_look_ns_ = 0;  // the Domain's thread's
 };

@@ -16,7 +16,7 @@
 #include "base/cancellation.h"
 #include "base/sys.h"
 #include "engine/user/user_engine.h"
-#include "message/turn.h"
+#include "message/lock.h"
 #include "stream/format.h"
 
 namespace ddpsock::message {
@@ -49,14 +49,14 @@ int errno_of_startup(mpa::StartupError error) {
 
 // A store that others must see in order is a locked instruction. In shared memory they are a good
 // part of what a message costs, so that flags are written only where they change.
-bool Connection::try_run(Look look, Time now) {
+bool Connection::try_run(Poll how, Time now) {
   do {
     if (!mutex_.try_lock()) return false;
     if (is_work_pending_.load()) is_work_pending_.store(false);
-    step(now, look);
+    step(now, how);
     arm();
     mutex_.unlock();
-    look = Look::kNone;
+    how = Poll::kNone;
   } while (is_work_pending_.load());
   return true;
 }
@@ -64,7 +64,7 @@ bool Connection::try_run(Look look, Time now) {
 // Whether a poll would find nothing: told by a few loads, so that a program that asks again and
 // again finds a message as soon as it is there. Not always, so that the thread sees that it asks.
 bool Connection::is_quiet() {
-  if (!is_passable_.load(std::memory_order_acquire) || is_held_back_.load()) return false;
+  if (!may_be_passed_by_.load(std::memory_order_acquire) || is_held_back_.load()) return false;
   if (queue_->is_driven_by_events()) return false;
   const uint32_t passes = passes_.load(std::memory_order_relaxed) + 1;
   passes_.store(passes, std::memory_order_relaxed);
@@ -73,11 +73,11 @@ bool Connection::is_quiet() {
 
 // Nothing that is done at once in shared memory needs the time: step() knows the last.
 void Connection::push() {
-  const Time now = is_passable_.load(std::memory_order_relaxed) ? Time{} : base::now();
-  if (try_run(Look::kNone, now)) return;
+  const Time now = may_be_passed_by_.load(std::memory_order_relaxed) ? Time{} : base::now();
+  if (try_run(Poll::kNone, now)) return;
   is_work_pending_.store(true);
   // Who held it may have gone before it could see that.
-  try_run(Look::kNone, now);
+  try_run(Poll::kNone, now);
 }
 
 void Connection::send_held_back() {
@@ -85,15 +85,15 @@ void Connection::send_held_back() {
 }
 
 void Connection::look() {
-  if (is_passable_.load(std::memory_order_relaxed) &&
+  if (may_be_passed_by_.load(std::memory_order_relaxed) &&
       passes_.load(std::memory_order_relaxed) % kPasses != 0)
-    return void(try_run(Look::kSpinning, Time{}));
+    return void(try_run(Poll::kSpinning, Time{}));
   const Time now = base::now();
   last_look_ns_.store(now.ns, std::memory_order_relaxed);
-  try_run(Look::kSpinning, now);
+  try_run(Poll::kSpinning, now);
 }
 
-void Connection::step(Time now, Look look) {
+void Connection::step(Time now, Poll how) {
   // Who was overtaken on the way here must not turn the engine's clock back.
   now = last_step_ = std::max(now, last_step_);
   if (is_held_back_.load()) is_held_back_.store(false);
@@ -101,7 +101,7 @@ void Connection::step(Time now, Look look) {
     const base::Uncancelled whole;
     step_starting(now);
   }
-  if (phase_.load() == Phase::kRunning) step_running(now, look);
+  if (phase_.load() == Phase::kRunning) step_running(now, how);
 }
 
 bool Connection::make_handshake(Time now) {
@@ -158,7 +158,7 @@ void Connection::step_starting_on_stream(Time now) {
   }
   is_up_ = true;
   phase_.store(Phase::kRunning);
-  step_running(now, Look::kWhole);
+  step_running(now, Poll::kWhole);
 }
 
 void Connection::wake() {
@@ -168,18 +168,18 @@ void Connection::wake() {
 
 // Called with the stream's receive lease, by the thread that is about to deliver.
 void Connection::take_in() {
-  const Turn turn(*this);
-  while (phase_.load() == Phase::kRunning && !arrived.is_done()) step(base::now(), Look::kWhole);
+  const Lock held(*this);
+  while (phase_.load() == Phase::kRunning && !arrived.is_done()) step(base::now(), Poll::kWhole);
   arm();
 }
 
 // Called with the stream's send lease, by the thread that is about to send.
 int Connection::flush() {
   if (sent_up_to_.load() == posts_.load()) return 0;
-  const Turn turn(*this);
+  const Lock held(*this);
   if (phase_.load() != Phase::kRunning) return 0;
   do {
-    step(base::now(), Look::kNone);
+    step(base::now(), Poll::kNone);
     if (phase_.load() == Phase::kRunning && need_.wants_writable) {
       arm();
       return EAGAIN;
@@ -229,7 +229,7 @@ void Connection::start_qp(Time now) {
   phase_.store(Phase::kRunning);
   note_open(has_fallen_back);
   queue_->note_established(*this);
-  step_running(now, Look::kWhole);
+  step_running(now, Poll::kWhole);
 }
 
 void Connection::note_open(bool is_second_call) {
@@ -271,16 +271,16 @@ bool Connection::take_whole_look() {
   return is_whole_look_due_.load(std::memory_order_relaxed) && is_whole_look_due_.exchange(false);
 }
 
-void Connection::step_running(Time now, Look look) {
-  const bool is_spinning = look == Look::kSpinning && may_spin() && !take_whole_look();
+void Connection::step_running(Time now, Poll how) {
+  const bool is_spinning = how == Poll::kSpinning && may_spin() && !take_whole_look();
   // Who posts does not wait for a thread that has the engine: ours tries again. If there is none,
   // it is the caller who moves the bytes.
-  const bool may_wait = look != Look::kNone || id_ == 0;
+  const bool may_wait = how != Poll::kNone || id_ == 0;
   const uint64_t posts = posts_.load();
   for (int i = 0; i < kMostAdvances; ++i) {
     const engine::Need need = qp_->advance(
         now,
-        {.may_be_readable = look != Look::kNone, .may_wait = may_wait, .is_spinning = is_spinning});
+        {.may_be_readable = how != Poll::kNone, .may_wait = may_wait, .is_spinning = is_spinning});
     if (need.is_busy) {
       need_.deadline = now;
     } else {
@@ -289,7 +289,7 @@ void Connection::step_running(Time now, Look look) {
     if (need_.deadline > now) break;
     now = base::now();
   }
-  is_passable_.store(need_.is_unwatched && queue_->is_own(), std::memory_order_release);
+  may_be_passed_by_.store(need_.is_unwatched && queue_->is_own(), std::memory_order_release);
   if (stream_ != nullptr) {
     if (need_.deadline > now && !need_.wants_writable) sent_up_to_.store(posts);
     arrived.note_done();
@@ -321,7 +321,7 @@ void Connection::end(int status, const char* reason) {
   end_status_.store(status);
   if (record_ != nullptr) record_->note_end(status, end_terminate(), reason);
   need_ = {};
-  is_passable_.store(false);
+  may_be_passed_by_.store(false);
   if (stream_ != nullptr) stream_->end_one_sided();
   if (id_ != 0) domain_.disarm(watched(), id_);
   phase_.store(Phase::kEnded);
@@ -347,19 +347,19 @@ void Connection::arm() {
     armed_ = EPOLLIN;
     return publish(need_.deadline);
   }
-  if (need_.is_unwatched && !is_lent_) {
-    is_lent_ = true;
+  if (need_.is_unwatched && !is_left_to_callers_) {
+    is_left_to_callers_ = true;
     idle_ticks_ = 0;
     publish(std::min(need_.deadline, last_step_ + kTick));
     return;
   }
-  const uint32_t readable = need_.wants_readable && !is_lent_ ? EPOLLIN : 0u;
+  const uint32_t readable = need_.wants_readable && !is_left_to_callers_ ? EPOLLIN : 0u;
   const uint32_t wanted = readable | (need_.wants_writable ? EPOLLOUT : 0u);
   if ((wanted & ~armed_) != 0) {
     domain_.arm(socket_.get(), id_, wanted);
     armed_ = wanted;
   }
-  publish(is_lent_ ? std::min(need_.deadline, deadline()) : need_.deadline);
+  publish(is_left_to_callers_ ? std::min(need_.deadline, deadline()) : need_.deadline);
 }
 
 bool Connection::is_driven(Time now) const {
@@ -371,14 +371,14 @@ bool Connection::is_driven(Time now) const {
 // Whether the program was there since the last tick, or has not been away for long.
 bool Connection::is_seen_often() {
   const int64_t look = last_look_ns_.load(std::memory_order_relaxed);
-  idle_ticks_ = is_lent_ && look == seen_look_ns_ ? idle_ticks_ + 1 : 0;
+  idle_ticks_ = is_left_to_callers_ && look == seen_look_ns_ ? idle_ticks_ + 1 : 0;
   seen_look_ns_ = look;
   return idle_ticks_ < kMostIdleTicks;
 }
 
-void Connection::lend(Time now) {
+void Connection::leave_to_callers(Time now) {
   const bool is_seen = is_seen_often();
-  is_lent_ = true;
+  is_left_to_callers_ = true;
   is_whole_look_due_.store(true, std::memory_order_relaxed);
   if (is_seen) return publish(std::min(need_.deadline, now + kTick));
   is_recall_wanted_.store(true);
@@ -388,9 +388,9 @@ void Connection::lend(Time now) {
 
 // A tick that finds the program still there, as most do, keeps out of its way altogether. A
 // deadline that comes to be meanwhile is seen a tick later.
-bool Connection::stay_lent(Time now) {
+bool Connection::stay_with_callers(Time now) {
   const Time due{need_deadline_ns_.load(std::memory_order_relaxed)};
-  if (!is_lent_ || phase_.load() != Phase::kRunning || due <= now) return false;
+  if (!is_left_to_callers_ || phase_.load() != Phase::kRunning || due <= now) return false;
   if (!is_driven(now) || !is_seen_often()) return false;
   is_whole_look_due_.store(true, std::memory_order_relaxed);
   deadline_ns_.store(std::min(due, now + kTick).ns, std::memory_order_relaxed);
@@ -401,8 +401,8 @@ bool Connection::stay_lent(Time now) {
 void Connection::serve(uint32_t events) {
   is_woken_.store(false);
   const Time now = base::now();
-  if (events == 0 && stay_lent(now)) return;
-  const Turn turn(*this);
+  if (events == 0 && stay_with_callers(now)) return;
+  const Lock held(*this);
   if (is_closed() || id_ == 0 || phase_.load() == Phase::kEnded) return publish(kNever);
   if (stream_ != nullptr) {
     if (events != 0) {
@@ -410,24 +410,24 @@ void Connection::serve(uint32_t events) {
       epoll_event edge;
       base::sys.epoll_wait(edges_.get(), &edge, 1, 0);
     }
-    step(now, Look::kWhole);
+    step(now, Poll::kWhole);
     return arm();
   }
   if (events != 0) armed_ = 0;
   const bool is_due = need_.deadline <= now || (events & EPOLLOUT) != 0;
-  if (phase_.load() == Phase::kRunning && !is_due && is_driven(now)) return lend(now);
-  is_lent_ = false;
+  if (phase_.load() == Phase::kRunning && !is_due && is_driven(now)) return leave_to_callers(now);
+  is_left_to_callers_ = false;
   is_recall_wanted_.store(false);
-  step(now, Look::kWhole);
+  step(now, Poll::kWhole);
   arm();
 }
 
-Connection::Watch Connection::begin_watch() {
-  const Turn turn(*this);
+Connection::Wakeup Connection::begin_sleep() {
+  const Lock held(*this);
   watchers_.fetch_add(1);
   const bool is_running = phase_.load() == Phase::kRunning;
   if (is_held_back_.load() || (is_running && need_.is_unwatched)) {
-    step(base::now(), need_.is_unwatched ? Look::kWhole : Look::kNone);
+    step(base::now(), need_.is_unwatched ? Poll::kWhole : Poll::kNone);
     arm();
   }
   const Phase phase = phase_.load();
@@ -438,10 +438,10 @@ Connection::Watch Connection::begin_watch() {
           .until = need_.deadline};
 }
 
-void Connection::end_watch() {
+void Connection::end_sleep() {
   if (watchers_.fetch_sub(1) != 1) return;
   if (!is_recall_wanted_.exchange(false)) return;
-  const Turn turn(*this);
+  const Lock held(*this);
   publish(base::now());
 }
 

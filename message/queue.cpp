@@ -404,12 +404,12 @@ Result<unsigned> Queue::wait_until_closed(const std::atomic<bool>& is_closed,
 }
 
 // The connections that a thread sleeps on itself, until it wakes or is cancelled.
-class Queue::Watch {
+class Queue::Sleep {
  public:
-  explicit Watch(Queue& queue);
-  ~Watch();
-  Watch(const Watch&) = delete;
-  Watch& operator=(const Watch&) = delete;
+  explicit Sleep(Queue& queue);
+  ~Sleep();
+  Sleep(const Sleep&) = delete;
+  Sleep& operator=(const Sleep&) = delete;
 
   // Its own descriptor may be put at the front.
   static constexpr size_t kMost = kMostWatched;
@@ -423,7 +423,7 @@ class Queue::Watch {
   std::array<Connection*, kMost> connections_;
 };
 
-Queue::Watch::Watch(Queue& queue) : queue_(queue) {
+Queue::Sleep::Sleep(Queue& queue) : queue_(queue) {
   const std::lock_guard list(queue_.list_mutex_);
   const bool is_few = queue_.connections_.size() <= kMost;
   queue_.connections_.visit([&](Connection& c) {
@@ -432,35 +432,35 @@ Queue::Watch::Watch(Queue& queue) : queue_(queue) {
       is_whole = false;
       return;
     }
-    const Connection::Watch watch = c.begin_watch();
+    const Connection::Wakeup wakeup = c.begin_sleep();
     connections_[count++] = &c;
-    fds[count] = {.fd = watch.fd, .events = watch.events, .revents = 0};
-    until = std::min(until, watch.until);
+    fds[count] = {.fd = wakeup.fd, .events = wakeup.events, .revents = 0};
+    until = std::min(until, wakeup.until);
   });
 }
 
-Queue::Watch::~Watch() {
+Queue::Sleep::~Sleep() {
   const std::lock_guard list(queue_.list_mutex_);
   for (size_t i = 0; i < count; ++i) {
     bool is_there = false;
     queue_.connections_.visit(
         [&](const Connection& c) { is_there = is_there || &c == connections_[i]; });
-    if (is_there) connections_[i]->end_watch();
+    if (is_there) connections_[i]->end_sleep();
   }
 }
 
 // Until something may have come, or a connection has something to do.
 Status<> Queue::sleep(Sleeper& sleeper, Time deadline) {
-  Watch watch(*this);
-  watch.fds[0] = {.fd = sleeper.fd(), .events = POLLIN, .revents = 0};
-  const Time until = std::min(deadline, watch.until);
+  Sleep asleep(*this);
+  asleep.fds[0] = {.fd = sleeper.fd(), .events = POLLIN, .revents = 0};
+  const Time until = std::min(deadline, asleep.until);
   // Too many to sleep on: look often.
-  const int64_t longest = watch.is_whole ? kLongestSleepMs : 1;
+  const int64_t longest = asleep.is_whole ? kLongestSleepMs : 1;
   const int64_t left =
       until == kNever ? longest : std::min((until - base::now()).ceil_ms(), longest);
-  const int ready = base::sys.poll(watch.fds.data(), watch.count + 1, static_cast<int>(left));
+  const int ready = base::sys.poll(asleep.fds.data(), asleep.count + 1, static_cast<int>(left));
   if (ready < 0) return fail_errno(errno);
-  if ((watch.fds[0].revents & POLLIN) != 0) sleeper.drain();
+  if ((asleep.fds[0].revents & POLLIN) != 0) sleeper.drain();
   return {};
 }
 

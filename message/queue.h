@@ -131,7 +131,7 @@ class Queue final : public Handle {
   void send_held_back();
   unsigned drive(std::span<ddp_completion> out);
   bool has_ended() const;
-  class Watch;
+  class Sleep;
   Status<> sleep(Sleeper& sleeper, Time deadline);
 
   Domain& domain_;

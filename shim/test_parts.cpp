@@ -109,7 +109,7 @@ class InvertingStream final : public ddpsock::engine::Stream {
   ddpsock::engine::Glance glance() const override { return engine.glances[number]; }
   bool has_memory_room() const override { return engine.have_memory_room[number]; }
   bool want_order() override { return true; }
-  void let_bells_lie(uint32_t) override {}
+  void set_watcher(uint32_t) override {}
   void settle(int) override {}
   bool set_kept_option(int, int) override { return false; }
   bool get_kept_option(int, int&) override { return false; }

@@ -83,7 +83,7 @@ static bool may_be_disturbed(const Connection& c) {
 // The kernel does the waiting where it can, with its own rules for signals and cancellation: a look
 // at one byte more than there is, that is not satisfied with less. Where part lies in memory it
 // calls the socket readable all the while, and nobody rings for more.
-bool Looking::wait(Connection& c, int fd) {
+bool PeekCall::wait(Connection& c, int fd) {
   if (patience.is_over()) return false;
   const uint32_t copies = base::thread_copies();
   bool has_more = false;
@@ -102,7 +102,7 @@ bool Looking::wait(Connection& c, int fd) {
   return has_more && copies == base::thread_copies();
 }
 
-Io peek(Connection& c, int fd, std::span<const iovec> to, int flags, Looking& looking) {
+Io peek(Connection& c, int fd, std::span<const iovec> to, int flags, PeekCall& looking) {
   Scan scan(c, fd, IoCursor(to).left());
   const bool is_nonblocking_call = (flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd);
   const size_t wanted = is_nonblocking_call ? 1 : wanted_by_look(c, IoCursor(to).left(), flags);
@@ -110,7 +110,7 @@ Io peek(Connection& c, int fd, std::span<const iovec> to, int flags, Looking& lo
   for (bool has_dropped = false;;) {
     prepare_look(c, fd);
     IoCursor cursor(to);
-    const Scan::Sight sight = scan.look(&cursor, (flags & MSG_TRUNC) != 0);
+    const Scan::Found sight = scan.look(&cursor, (flags & MSG_TRUNC) != 0);
     if (sight.payload >= wanted) return looking.found(sight.payload);
     if (sight.has_ended) return end_of_stream(c);
     if (sight.error == EPROTO) {
@@ -125,7 +125,7 @@ Io peek(Connection& c, int fd, std::span<const iovec> to, int flags, Looking& lo
       if (sight.has_more || is_ready_now(fd, POLLRDHUP) || is_receiving_at_limit(fd))
         return looking.found(sight.payload);
       looking.queued = sight.queued;
-      using Next = Looking::Next;
+      using Next = PeekCall::Next;
       // Nobody rings for what comes behind bytes in memory that are not read.
       return looking.found(sight.payload,
                            sight.has_reached_border ? Next::kRest : Next::kAwaitMore);
@@ -195,7 +195,7 @@ static Io readable_on_wire(Connection& c, int fd, bool may_lag) {
   const uint32_t buffered = c.inbox.buffered();
   for (size_t room = 0;;) {
     Scan scan(c, fd, room);
-    const Scan::Sight sight = scan.look(nullptr);
+    const Scan::Found sight = scan.look(nullptr);
     if (room == 0 && sight.queued + buffered >= Arena::kBlockSize) {
       room = bytes_queued(fd) + buffered;
       continue;
@@ -241,7 +241,7 @@ bool is_recv_ready(Connection& c, int fd) {
   prepare_look(c, fd);
   const auto wanted = static_cast<size_t>(c.rx.low_water);
   Scan scan(c, fd, wanted);
-  Scan::Sight sight = scan.look_for(wanted);
+  Scan::Found sight = scan.look_for(wanted);
   if (sight.payload == 0 && sight.has_empty) {
     if (const int e = scan.drop_empty(); e != 0) {
       if (e == EPROTOTYPE) return is_recv_ready_turned(c, fd);

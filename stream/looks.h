@@ -13,10 +13,10 @@ namespace ddpsock::engine {
 
 // Of a call with MSG_PEEK, from one look to the next. What has found a part, and waits for more,
 // waits with empty hands: others may take meanwhile what lies there, as the kernel lets them.
-struct Looking {
+struct PeekCall {
   enum class Next : uint8_t { kDone, kAwaitMore, kRest };
   // Its timeout counts from here, however often it waits.
-  Looking(const Connection& c, int fd, int flags)
+  PeekCall(const Connection& c, int fd, int flags)
       : patience(fd, (flags & MSG_WAITALL) != 0 || c.rx.low_water > 1) {}
   Io found(size_t payload, Next then = Next::kDone) {
     next = then;
@@ -41,7 +41,7 @@ struct Looking {
 };
 
 // recv() with MSG_PEEK, where FPDUs come next. REQUIRES: the receive lease.
-Io peek(Connection& c, int fd, std::span<const iovec> to, int flags, Looking& looking);
+Io peek(Connection& c, int fd, std::span<const iovec> to, int flags, PeekCall& looking);
 // How many bytes a look that may wait is for, with room for so many.
 size_t wanted_by_look(const Connection& c, size_t room, int flags);
 // Stream::readable() and is_recv_ready().

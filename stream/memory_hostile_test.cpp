@@ -609,7 +609,7 @@ void use(End& end, std::mt19937_64& rng, Buffer& room) {
       break;
     case 6:
       static_cast<void>(end.s->glance());
-      end.s->let_bells_lie(rng() % 2 == 0 ? base::thread_id() : 0);
+      end.s->set_watcher(rng() % 2 == 0 ? base::thread_id() : 0);
       end.s->settle(end.fd);
       break;
     default: {

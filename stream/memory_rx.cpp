@@ -67,7 +67,7 @@ bool rest_between_looks(Connection& c, int& fd) {
   return is_whole;
 }
 
-Io peek_in_memory(Connection& c, int fd, std::span<const iovec> to, int flags, Looking& looking) {
+Io peek_in_memory(Connection& c, int fd, std::span<const iovec> to, int flags, PeekCall& looking) {
   const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd);
   const size_t room = IoCursor(to).left();
   const size_t wanted = may_wait ? std::min(wanted_by_look(c, room, flags), shm::kAsGoodAsFull) : 1;
@@ -79,7 +79,7 @@ Io peek_in_memory(Connection& c, int fd, std::span<const iovec> to, int flags, L
     IoCursor cursor(to);
     const size_t seen = look_into_memory(c, cursor, (flags & MSG_TRUNC) != 0);
     if (seen >= wanted || (seen > 0 && is_ready_now(fd, POLLRDHUP))) return looking.found(seen);
-    if (seen > 0) return looking.found(seen, Looking::Next::kRest);
+    if (seen > 0) return looking.found(seen, PeekCall::Next::kRest);
     size_t none = 0;
     IoCursor nowhere({});
     MemoryReceiver receiver(c, fd, nowhere, flags, none);

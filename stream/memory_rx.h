@@ -8,7 +8,7 @@
 
 namespace ddpsock::engine {
 
-struct Looking;
+struct PeekCall;
 
 // Stream::glance(), want_order(), has_memory_room() and settle().
 Glance glance(const Connection& c);
@@ -28,7 +28,7 @@ bool has_bytes_left(Connection& c, int fd);
 // So many bytes were copied to `cursor`, or skipped; none is taken.
 size_t look_into_memory(Connection& c, IoCursor& cursor, bool is_truncating);
 // recv() with MSG_PEEK, and a poller's question.
-Io peek_in_memory(Connection& c, int fd, std::span<const iovec> to, int flags, Looking& looking);
+Io peek_in_memory(Connection& c, int fd, std::span<const iovec> to, int flags, PeekCall& looking);
 bool is_ready_in_memory(Connection& c, int fd);
 // A millisecond. False: a signal came.
 bool rest_between_looks(Connection& c, int& fd);

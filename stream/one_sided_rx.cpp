@@ -55,7 +55,7 @@ struct Drained {
 static int free_window(Connection& c, int fd);
 static int settle_held(Connection& c, int fd);
 static Io recv_drained(Connection& c, int fd, IoCursor& to, int flags, size_t& got,
-                       bool& is_foreign, Patience& patience, Looking* looking);
+                       bool& is_foreign, Patience& patience, PeekCall* looking);
 static Drained drain_and_take_in(Connection& c, int fd, std::optional<size_t>& most);
 
 // What an ordinary receive call has left over. False: no memory, nothing changed.
@@ -209,7 +209,7 @@ static int settle_held(Connection& c, int fd) {
   return 0;
 }
 
-Io recv_one_sided(Connection& c, int fd, std::span<const iovec> to, int flags, Looking* looking) {
+Io recv_one_sided(Connection& c, int fd, std::span<const iovec> to, int flags, PeekCall* looking) {
   IoCursor cursor(to);
   if (cursor.left() == 0) {
     const ssize_t n = base::sys.recv(fd, nullptr, 0, flags & MSG_DONTWAIT);
@@ -267,7 +267,7 @@ int await_more(Connection& c, int& fd, int flags, Patience& patience, bool has_p
 
 // One receive call. REQUIRES: the receive lease.
 static Io recv_drained(Connection& c, int fd, IoCursor& to, int flags, size_t& got,
-                       bool& is_foreign, Patience& patience, Looking* looking) {
+                       bool& is_foreign, Patience& patience, PeekCall* looking) {
   if (!c.rx.is_started) {
     if (const int e = start_receiving(c, fd, flags); e != 0)
       return e == kEndOfStream ? Io::ok(0) : Io::fail(e);
@@ -317,7 +317,7 @@ static Io recv_drained(Connection& c, int fd, IoCursor& to, int flags, size_t& g
       return got > 0 ? Io::ok(static_cast<ssize_t>(got)) : Io::fail(EAGAIN);
     // The library's thread may take what wakes the kernel, now that it can.
     if (is_looking && got > 0 && (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd)) {
-      using Next = Looking::Next;
+      using Next = PeekCall::Next;
       return looking->found(got, is_receiving_at_limit(fd) ? Next::kDone : Next::kRest);
     }
     const int e = await_more(c, fd, flags, patience, got > 0);

@@ -8,12 +8,12 @@
 
 namespace ddpsock::engine {
 
-struct Looking;
+struct PeekCall;
 
 // Stream::receive_fpdus().
 Result<size_t> receive_fpdus(Connection& c, int fd, std::span<const MutBytes> to);
 // Stream::recv(), without a lease. `looking` is there with MSG_PEEK.
-Io recv_one_sided(Connection& c, int fd, std::span<const iovec> to, int flags, Looking* looking);
+Io recv_one_sided(Connection& c, int fd, std::span<const iovec> to, int flags, PeekCall* looking);
 
 // All below: REQUIRES the receive lease.
 size_t readable_one_sided(Connection& c, int fd);

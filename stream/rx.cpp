@@ -123,7 +123,7 @@ void note_fpdu_read(Connection& c) {
   if (c.segment.load(std::memory_order_relaxed) != nullptr) InLane(c)->note_fpdu(c.rx.msn);
 }
 
-static Io look_at(Connection& c, int fd, std::span<const iovec> to, int flags, Looking& looking) {
+static Io look_at(Connection& c, int fd, std::span<const iovec> to, int flags, PeekCall& looking) {
   if (c.is_beyond_reach()) [[unlikely]] {
     if (const int e = go_on_beyond_memory(c); e != 0) return Io::fail(e);
   }
@@ -135,13 +135,14 @@ static Io look_at(Connection& c, int fd, std::span<const iovec> to, int flags, L
 static Io recv_nothing(Connection& c, int fd, int flags) {
   uint8_t byte;
   const iovec one{&byte, 1};
-  Looking looking(c, fd, 0);
+  PeekCall looking(c, fd, 0);
   const Io io = look_at(c, fd, {&one, 1}, flags & MSG_DONTWAIT, looking);
   return io.is_ok() ? Io::ok(0) : io;
 }
 
 // `looking` is there with MSG_PEEK.
-static Io recv_held(Connection& c, int fd, std::span<const iovec> to, int flags, Looking* looking) {
+static Io recv_held(Connection& c, int fd, std::span<const iovec> to, int flags,
+                    PeekCall* looking) {
   Hold hold(c, c.rx.lease);
   if (const int e = hold.take(fd, Hold::kReceive, flags); e != 0) return Io::fail(e);
   if (looking != nullptr && looking->has_waited && (fd = still_named(c, fd)) < 0)
@@ -190,9 +191,9 @@ static Io recv_held(Connection& c, int fd, std::span<const iovec> to, int flags,
 }
 
 static Io look_on(Connection& c, int fd, std::span<const iovec> to, int flags) {
-  Looking looking(c, fd, flags);
+  PeekCall looking(c, fd, flags);
   for (Io seen;;) {
-    looking.next = Looking::Next::kDone;
+    looking.next = PeekCall::Next::kDone;
     const Io io = recv_held(c, fd, to, flags, &looking);
     // Another has taken all meanwhile.
     if (seen.count > 0 && io.count <= 0 && io.error != EPROTOTYPE) {
@@ -200,7 +201,7 @@ static Io look_on(Connection& c, int fd, std::span<const iovec> to, int flags) {
       return seen;
     }
     seen = io;
-    if (looking.next == Looking::Next::kDone || !looking.wait(c, fd)) return seen;
+    if (looking.next == PeekCall::Next::kDone || !looking.wait(c, fd)) return seen;
   }
 }
 

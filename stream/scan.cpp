@@ -58,13 +58,13 @@ std::optional<RawMessage> Scan::message(Bytes bytes, const Fpdu& fpdu, uint32_t 
   return is_refused ? std::nullopt : message;
 }
 
-Scan::Sight Scan::look(IoCursor* to, bool is_truncating) {
+Scan::Found Scan::look(IoCursor* to, bool is_truncating) {
   return look_for(SIZE_MAX, to, is_truncating);
 }
 
-Scan::Sight Scan::look_for(size_t wanted, IoCursor* to, bool is_truncating) {
+Scan::Found Scan::look_for(size_t wanted, IoCursor* to, bool is_truncating) {
   const Rx& rx = c_.rx;
-  Sight sight;
+  Found sight;
   // What was sent in memory, and FPDUs behind it: between them lie octets.
   const bool is_before_wire = c_.is_beyond_next() || is_left_behind(c_);
   const Inbox& inbox = rx.inbox;

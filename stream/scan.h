@@ -23,7 +23,7 @@ class Scan {
   Scan& operator=(const Scan&) = delete;
 
   // What lies in the kernel and the buffer now, seen by one look.
-  struct Sight {
+  struct Found {
     size_t payload = 0;      // deliverable bytes, copied or counted
     bool has_ended = false;  // nothing deliverable, and the peer's stream is over
     int error = 0;           // nothing deliverable, and the kernel or the stream has this to report
@@ -37,9 +37,9 @@ class Scan {
   };
   // Copies deliverable payload into `to`, or only counts it as MSG_TRUNC does, verifying each FPDU
   // it takes from. Without `to` all of it is counted.
-  Sight look(IoCursor* to, bool is_truncating = false);
+  Found look(IoCursor* to, bool is_truncating = false);
   // The same until `wanted` bytes are found: it looks no further than the FPDU that brings them.
-  Sight look_for(size_t wanted, IoCursor* to = nullptr, bool is_truncating = false);
+  Found look_for(size_t wanted, IoCursor* to = nullptr, bool is_truncating = false);
   // Waits until the kernel has something to tell. Like recv(): 0, or EAGAIN after SO_RCVTIMEO or
   // `deadline`, EINTR, ...
   int wait_for_any(Time deadline);

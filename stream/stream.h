@@ -192,7 +192,7 @@ class Stream : public FpduWay {
 
   // Thread `thread` (0: none) watches this stream by glances: where it reads all there is, the
   // kernel may go on calling the socket readable, until settle().
-  virtual void let_bells_lie(uint32_t thread) = 0;
+  virtual void set_watcher(uint32_t thread) = 0;
 
   // Makes the kernel's word about readability true again, before somebody sleeps on it.
   virtual void settle(int fd) = 0;

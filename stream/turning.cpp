@@ -217,8 +217,8 @@ Io recv_turned(Connection& c, int fd, IoCursor& to, int flags, size_t got, Patie
 // With `seen` bytes the call is over, or goes on where nothing hinders what it wants from coming:
 // no look goes past an urgent byte.
 static Io look_on_turned(Connection& c, int fd, size_t seen, size_t room, int flags,
-                         Looking& looking) {
-  using Next = Looking::Next;
+                         PeekCall& looking) {
+  using Next = PeekCall::Next;
   const bool may_go_on = seen < wanted_by_look(c, room, flags) && (flags & MSG_DONTWAIT) == 0 &&
                          !is_nonblocking(fd) && !is_ready_now(fd, POLLRDHUP | POLLPRI) &&
                          !is_at_urgent_mark(fd) && !is_receiving_at_limit(fd);
@@ -226,7 +226,7 @@ static Io look_on_turned(Connection& c, int fd, size_t seen, size_t room, int fl
 }
 
 Io peek_turned(Connection& c, int fd, std::span<const iovec> to, const int asked,
-               Looking& looking) {
+               PeekCall& looking) {
   IoCursor cursor(to);
   const size_t room = cursor.left();
   int flags = asked & ~MSG_WAITALL;

@@ -10,7 +10,7 @@
 
 namespace ddpsock::engine {
 
-struct Looking;
+struct PeekCall;
 
 // REQUIRES: the lease of the direction. EPROTOTYPE: the call is libc's from here on.
 
@@ -18,7 +18,7 @@ struct Looking;
 Io send_turned(Connection& c, int number, std::span<const iovec> from, int flags);
 // `got` bytes of the call have been delivered before.
 Io recv_turned(Connection& c, int fd, IoCursor& to, int flags, size_t got, Patience& patience);
-Io peek_turned(Connection& c, int fd, std::span<const iovec> to, int flags, Looking& looking);
+Io peek_turned(Connection& c, int fd, std::span<const iovec> to, int flags, PeekCall& looking);
 Io readable_turned(Connection& c, int fd);
 bool is_recv_ready_turned(Connection& c, int fd);
 bool is_recv_ready_plain(const Connection& c, int fd);

@@ -61,7 +61,7 @@ class UserStream final : public Stream {
   Glance glance() const override { return engine::glance(c_); }
   bool want_order() override { return engine::want_order(c_); }
   bool has_memory_room() const override { return engine::has_memory_room(c_); }
-  void let_bells_lie(uint32_t thread) override {
+  void set_watcher(uint32_t thread) override {
     c_.lazy_thread.store(thread, std::memory_order_relaxed);
     c_.habit.on_poller();
   }

@@ -59,8 +59,8 @@ constexpr uint64_t kMessages = uint64_t{1} << 63;
 // What a client in DDPMODE says of the socket at the other end.
 constexpr uint64_t kOtherEnd = uint64_t{1} << 62;
 
-uint64_t marked(uint64_t cookie, Talk talk) {
-  return talk == Talk::kMessages ? cookie | kMessages : cookie;
+uint64_t marked(uint64_t cookie, Traffic traffic) {
+  return traffic == Traffic::kMessages ? cookie | kMessages : cookie;
 }
 uint64_t unmarked(uint64_t cookie) {
   return cookie & ~kMessages;
@@ -69,9 +69,9 @@ SocketKey of_other_end(uint64_t netns, uint64_t cookie) {
   return {netns, cookie | kOtherEnd};
 }
 
-SocketKey key_of(int fd, Talk talk = Talk::kStream) {
+SocketKey key_of(int fd, Traffic traffic = Traffic::kStream) {
   const SocketKey key{.netns = netns_cookie(fd), .cookie = socket_cookie(fd)};
-  return {key.netns, key.cookie == 0 ? 0 : marked(key.cookie, talk)};
+  return {key.netns, key.cookie == 0 ? 0 : marked(key.cookie, traffic)};
 }
 
 bool is_valid(const SocketKey& key) {
@@ -98,9 +98,9 @@ bool is_here_and_routable(int fd, const Address& server) {
 }
 
 // Those that take new clients: neither withdrawn nor gone to where the library is not.
-std::optional<Entry> registered(const KernelSocket& listener, uint64_t netns, Talk talk,
+std::optional<Entry> registered(const KernelSocket& listener, uint64_t netns, Traffic traffic,
                                 FoundRegistry& registry) {
-  const SocketKey key{.netns = netns, .cookie = marked(listener.cookie, talk)};
+  const SocketKey key{.netns = netns, .cookie = marked(listener.cookie, traffic)};
   const Lookup found = look_up(listener.uid, key, &registry);
   if (found.outcome != Lookup::Outcome::kFound || found.entry.kind != Kind::kListener)
     return std::nullopt;
@@ -113,7 +113,7 @@ std::optional<Entry> registered(const KernelSocket& listener, uint64_t netns, Ta
 struct ListenerCensus {
   const Address& server;
   uint64_t netns;
-  Talk talk;
+  Traffic traffic;
   bool is_any_exact_unbound = false, is_any_exact = false, is_any_wildcard = false;
   bool is_exact_unregistered = false, is_wildcard_unregistered = false;
 
@@ -123,7 +123,7 @@ struct ListenerCensus {
                              (server.is_v4() ? s.local.is_v4() || !s.is_v6_only : !s.local.is_v4());
     if (!is_exact && !is_wildcard) return;
     FoundRegistry unused;
-    const bool is_missing = !registered(s, netns, talk, unused);
+    const bool is_missing = !registered(s, netns, traffic, unused);
     (is_exact ? is_any_exact : is_any_wildcard) = true;
     (is_exact ? is_exact_unregistered : is_wildcard_unregistered) |= is_missing;
     is_any_exact_unbound |= is_exact && !s.is_bound_to_device();
@@ -137,8 +137,8 @@ struct ListenerCensus {
   }
 };
 
-Listening take_census(InetDiag& diag, const Address& server, Talk talk) {
-  ListenerCensus census{.server = server, .netns = diag.netns(), .talk = talk};
+Listening take_census(InetDiag& diag, const Address& server, Traffic traffic) {
+  ListenerCensus census{.server = server, .netns = diag.netns(), .traffic = traffic};
   const auto count = [](void* context, const KernelSocket& s) {
     static_cast<ListenerCensus*>(context)->count(s);
   };
@@ -146,20 +146,20 @@ Listening take_census(InetDiag& diag, const Address& server, Talk talk) {
   return census.verdict();
 }
 
-Listening judge_listener(InetDiag& diag, const Address& server, Talk talk,
+Listening judge_listener(InetDiag& diag, const Address& server, Traffic traffic,
                          const Result<KernelSocket>& listener, FoundRegistry& registry) {
   if (!listener) return listener.error() == Errno{ENOENT} ? Listening::kNone : Listening::kUnknown;
-  const auto entry = registered(*listener, diag.netns(), talk, registry);
+  const auto entry = registered(*listener, diag.netns(), traffic, registry);
   if (!entry) return Listening::kUnregistered;
-  if (!entry->is_alone) return take_census(diag, server, talk);
-  if (talk == Talk::kStream && !listener->is_bound_to_device())
+  if (!entry->is_alone) return take_census(diag, server, traffic);
+  if (traffic == Traffic::kStream && !listener->is_bound_to_device())
     note_listener_met(server, {diag.netns(), listener->cookie, listener->uid});
   return Listening::kRegistered;
 }
 
-Listening judge_listening(InetDiag& diag, const Address& server, Talk talk,
+Listening judge_listening(InetDiag& diag, const Address& server, Traffic traffic,
                           FoundRegistry& registry) {
-  return judge_listener(diag, server, talk, diag.find_listener(server), registry);
+  return judge_listener(diag, server, traffic, diag.find_listener(server), registry);
 }
 
 // The cookie of one that took all connections to `server` a short while ago and takes new clients;
@@ -170,7 +170,7 @@ uint64_t find_recent_listener(uint64_t netns, const Address& server, FoundRegist
   KernelSocket listener;
   listener.cookie = met->cookie;
   listener.uid = met->uid;
-  const auto entry = registered(listener, netns, Talk::kStream, registry);
+  const auto entry = registered(listener, netns, Traffic::kStream, registry);
   return entry && entry->is_alone ? met->cookie : 0;
 }
 
@@ -285,10 +285,10 @@ bool is_overflow_users(const Address& server) {
   return listener && listener->uid == kOverflowUid;
 }
 
-void forget(int fd, Talk talk) {
+void forget(int fd, Traffic traffic) {
   const auto owner = owner_of(fd);
   auto registry = owner ? mapped_registry(*owner) : std::nullopt;
-  if (registry) registry->withdraw(key_of(fd, talk));
+  if (registry) registry->withdraw(key_of(fd, traffic));
 }
 
 // Of a client that doubts: who uses the entry up decides for both. That of another user cannot be
@@ -347,7 +347,7 @@ bool is_in_good_hands(InetDiag& diag, const ServerSide& peer, const Address& ser
   if (end.has_inode && inquiry.listener == 0) return true;
   const auto listener = peer.listener ? *peer.listener : diag.find_listener(server);
   FoundRegistry unused;
-  const Listening now = judge_listener(diag, server, Talk::kStream, listener, unused);
+  const Listening now = judge_listener(diag, server, Traffic::kStream, listener, unused);
   if (!end.has_inode) return now != Listening::kUnregistered;
   return now == Listening::kRegistered && listener->cookie == inquiry.listener &&
          !end.is_bound_to_device();
@@ -369,12 +369,12 @@ Confirmation take_back(RegistryTable& registry, const SocketKey& key, const Peer
 
 }  // namespace
 
-Listening find_listening(int fd, const Address& server, Talk talk) {
+Listening find_listening(int fd, const Address& server, Traffic traffic) {
   InetDiag diag;
   if (!is_same_namespace(diag, key_of(fd))) return Listening::kUnknown;
   if (!is_here_and_routable(fd, server)) return Listening::kUnknown;
   FoundRegistry unused;
-  return judge_listening(diag, destination(server), talk, unused);
+  return judge_listening(diag, destination(server), traffic, unused);
 }
 
 Inquiry begin_inquiry(int fd) {
@@ -388,7 +388,7 @@ Listening find_listening(int fd, const Address& server, Inquiry& inquiry) {
   if (inquiry.listener != 0) return Listening::kRegistered;
   InetDiag diag(inquiry.key.netns);
   if (!is_same_namespace(diag, inquiry.key)) return Listening::kUnknown;
-  return judge_listening(diag, to, Talk::kStream, inquiry.registry);
+  return judge_listening(diag, to, Traffic::kStream, inquiry.registry);
 }
 
 Publication publish_client(const Inquiry& client, const Address& server, bool wants_crc,
@@ -403,7 +403,7 @@ Publication publish_client(const Inquiry& client, const Address& server, bool wa
 }
 
 void forget_client(int fd) {
-  forget(fd, Talk::kStream);
+  forget(fd, Traffic::kStream);
 }
 
 // Who has accepted the connection and finds this need not ask who connected to it: said where the
@@ -491,9 +491,9 @@ std::optional<Entry> published_listener(int fd) {
 
 }  // namespace
 
-void publish_listener(int fd, bool wants_crc, Talk talk) {
+void publish_listener(int fd, bool wants_crc, Traffic traffic) {
   if (auto entry = describe_listener(fd, wants_crc)) {
-    entry->key = key_of(fd, talk);
+    entry->key = key_of(fd, traffic);
     publish(owner_of(fd), *entry);
   }
 }
@@ -513,11 +513,11 @@ void adopt_listener(int fd, bool wants_crc) {
   publish(owner_of(fd), *entry);
 }
 
-void withdraw_listener(int fd, Talk talk) {
+void withdraw_listener(int fd, Traffic traffic) {
   const auto owner = owner_of(fd);
   auto registry = owner ? mapped_registry(*owner) : std::nullopt;
   if (!registry) return;
-  const auto entry = registry->find(key_of(fd, talk));
+  const auto entry = registry->find(key_of(fd, traffic));
   if (!entry || entry->kind != Kind::kListener) return;
   Entry retired = *entry;
   retired.is_retired = true;
@@ -543,8 +543,8 @@ bool count_escaped(int fd, Escape how, int change) {
   if (!registry) registry = owner ? mapped_registry(*owner) : std::nullopt;
   if (!registry) return false;
   bool is_known = false;
-  for (const Talk talk : {Talk::kStream, Talk::kMessages}) {
-    is_known |= registry->count_escaped(key_of(fd, talk), how, change);
+  for (const Traffic traffic : {Traffic::kStream, Traffic::kMessages}) {
+    is_known |= registry->count_escaped(key_of(fd, traffic), how, change);
   }
   return is_known;
 }
@@ -680,19 +680,19 @@ Publication publish_memory_client(int fd, int memory_fd) {
   entry.kind = Kind::kConnection;
   const auto number = static_cast<uint32_t>(memory_fd);
   std::memcpy(entry.local.bytes.data(), &number, sizeof number);
-  entry.key = key_of(fd, Talk::kMessages);
+  entry.key = key_of(fd, Traffic::kMessages);
   return publish(owner_of(fd), entry);
 }
 
 void forget_memory_client(int fd) {
-  forget(fd, Talk::kMessages);
+  forget(fd, Traffic::kMessages);
 }
 
 std::optional<MemoryClient> find_memory_client(int fd) {
   bool lacks_descriptor = false;  // without shared memory there is the wire
   const auto client = find_connecting(netns_cookie(fd), ends_of(fd), lacks_descriptor);
   if (!client) return std::nullopt;
-  const SocketKey key{client->key.netns, marked(client->key.cookie, Talk::kMessages)};
+  const SocketKey key{client->key.netns, marked(client->key.cookie, Traffic::kMessages)};
   const Lookup found = look_up(client->owner, key);
   if (found.outcome != Lookup::Outcome::kFound || found.entry.kind != Kind::kConnection)
     return std::nullopt;

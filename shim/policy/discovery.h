@@ -16,7 +16,7 @@ namespace ddpsock::shim {
 
 // What two sockets say to each other once connected. The registry keeps the two apart: a socket
 // that has given its word for the one has said nothing about the other.
-enum class Talk : uint8_t { kStream, kMessages };
+enum class Traffic : uint8_t { kStream, kMessages };
 
 enum class Listening : uint8_t {
   kRegistered,    // every listener that could take the connection is in the registry
@@ -26,7 +26,7 @@ enum class Listening : uint8_t {
 };
 
 // Who would take a connection from `fd` to `server`?
-Listening find_listening(int fd, const Address& server, Talk talk);
+Listening find_listening(int fd, const Address& server, Traffic traffic);
 
 // Before connect(2) of a stream: what is to be known of `fd`, and who would take the connection.
 // The answer may be one of a short while ago, which the inquiry says.
@@ -54,14 +54,14 @@ Confirmation confirm_client(int fd, const Inquiry& inquiry, bool is_required);
 
 // Registers a listener, before the kernel's listen(2) makes it visible or after; no word to the
 // caller, as nothing depends on it. REQUIRES: bound.
-void publish_listener(int fd, bool wants_crc, Talk talk);
+void publish_listener(int fd, bool wants_crc, Traffic traffic);
 // After listen(2), where the listener was registered before: from now on it is gone, for those who
 // need its slot, as soon as the kernel does not know it any more.
 void note_listened(int fd);
 // The same as publish_listener for one that came from elsewhere, unless it is known: what was said
 // of it stays.
 void adopt_listener(int fd, bool wants_crc);
-void withdraw_listener(int fd, Talk talk);
+void withdraw_listener(int fd, Traffic traffic);
 bool is_listener_published(int fd);
 // Maps what speaks of sockets of the owner of `fd`, to be found wherever this process goes.
 void keep_registry_of(int fd);

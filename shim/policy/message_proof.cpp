@@ -6,17 +6,17 @@
 namespace ddpsock::shim {
 
 void register_message_listener(int fd) {
-  publish_listener(fd, true, Talk::kMessages);
+  publish_listener(fd, true, Traffic::kMessages);
 }
 
 void forget_message_listener(int fd) {
-  withdraw_listener(fd, Talk::kMessages);
+  withdraw_listener(fd, Traffic::kMessages);
 }
 
 std::optional<engine::shm::SocketName> find_message_listener(int fd, const sockaddr* to,
                                                              socklen_t length) {
   const auto server = read_address(to, length);
-  if (!server || find_listening(fd, *server, Talk::kMessages) != Listening::kRegistered)
+  if (!server || find_listening(fd, *server, Traffic::kMessages) != Listening::kRegistered)
     return std::nullopt;
   const SocketKey key = client_key(fd);
   return engine::shm::SocketName{key.netns, key.cookie};

@@ -308,7 +308,7 @@ bool register_listener(int fd, Wish wish, Opened opened) {
   if (opened == Opened::kElsewhere)
     adopt_listener(fd, wants_crc);
   else
-    publish_listener(fd, wants_crc, Talk::kStream);
+    publish_listener(fd, wants_crc, Traffic::kStream);
   return true;
 }
 
@@ -345,7 +345,7 @@ void ask_with_nothing_kept() {
 }
 
 void forget_listener(int fd) {
-  withdraw_listener(fd, Talk::kStream);
+  withdraw_listener(fd, Traffic::kStream);
 }
 
 Verdict after_accept(int listener, int fd, Wish wish, uint64_t netns) {

@@ -159,7 +159,7 @@ bool WatchedSet::settle() {
     if (!w.has_lazy_bell.load(std::memory_order_relaxed) || !w.has_lazy_bell.exchange(false))
       return;
     with_stream(fd, [&](engine::Stream& stream) {
-      stream.let_bells_lie(0);
+      stream.set_watcher(0);
       stream.settle(fd);
       has_bytes |= stream.glance().has_bytes;
     });
@@ -203,7 +203,7 @@ bool WatchedSet::is_for_bell(Watch& w, int fd, engine::Stream& stream) {
   if (w.seen.exchange(glance.position, std::memory_order_relaxed) != glance.position)
     w.seen_at.store(now.ns, std::memory_order_relaxed);
   if (now - Time{w.seen_at.load(std::memory_order_relaxed)} < kMostStale) return true;
-  stream.let_bells_lie(0);
+  stream.set_watcher(0);
   stream.settle(fd);
   w.has_lazy_bell.store(false, std::memory_order_relaxed);
   return true;

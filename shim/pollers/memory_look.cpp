@@ -159,11 +159,11 @@ uint32_t MemoryLook::take(Item& item, uint64_t& data) {
     news |= wanted & kWritable;  // an edge tells all that is so
   }
   WatchedSet::lying_in_ = &set_;
-  item.stream->let_bells_lie(base::thread_id());
+  item.stream->set_watcher(base::thread_id());
   w.has_lazy_bell.exchange(true);
   if (is_current(item)) return news;
   // None did so: only this thread would have let one lie. The number may be another's.
-  item.stream->let_bells_lie(0);
+  item.stream->set_watcher(0);
   return 0;
 }
 

@@ -294,7 +294,7 @@ void WatchedSet::give_up(Watch& w, int fd) {
   tell(w, fd);
   w.free();
   with_stream(fd, [&](engine::Stream& stream) {
-    stream.let_bells_lie(0);
+    stream.set_watcher(0);
     stream.settle(fd);
   });
 }

@@ -177,7 +177,7 @@ ListenerView look_at_listener(const Endpoint& server) {
   view.owner = listener->uid;
   view.by = fmt::format("a program of user {}", name_of_user(view.owner));
   const base::UniqueFd fd(socket(server.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const Listening listening = find_listening(fd.get(), server.address, Talk::kStream);
+  const Listening listening = find_listening(fd.get(), server.address, Traffic::kStream);
   const auto found = look_up(listener->uid, {.netns = diag.netns(), .cookie = listener->cookie});
   if (found.outcome == shim::Lookup::Outcome::kFound) describe_entry(found.entry, view);
   if (listening == Listening::kRegistered) {
