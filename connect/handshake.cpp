@@ -84,7 +84,9 @@ bool Handshake::is_connected(Time now) {
     fail_tcp(ETIMEDOUT);
     return true;
   }
-  if (info && info->tcpi_state == TCP_CLOSE) {
+  // One that was connected, and was reset since, fails as start-up does.
+  const bool is_calling = call_.is_connecting || has_fallen_back_;
+  if (is_calling && info && info->tcpi_state == TCP_CLOSE) {
     const int error = base::socket_option(fd_, SOL_SOCKET, SO_ERROR).value_or(0);
     fail_tcp(error != 0 ? error : ECONNREFUSED);
     return true;

@@ -44,7 +44,8 @@ struct Call {
   // without what that lacks, and on the same socket, which Linux takes back to where it was before
   // connect(). So number, options, duplicates and whatever polls it stay as they are.
   bool may_fall_back = false;
-  Duration tcp_timeout = {};  // until TCP is connected, each time; zero: the kernel's
+  bool is_connecting = false;  // by a connect() that is under way: if it fails, tcp_error() says so
+  Duration tcp_timeout = {};   // until TCP is connected, each time; zero: the kernel's
 };
 
 // One side of one connection. Never blocks, whatever the socket's mode; one thread at a time.

@@ -200,9 +200,21 @@ TEST_F(CallTest, SaysThatTcpDidNotConnect) {
   listener_.reset();
   ASSERT_EQ(fcntl(ours_.get(), F_SETFL, O_NONBLOCK), 0);
   connect(ours_.get(), reinterpret_cast<sockaddr*>(&address_), size_);
-  Handshake h(ours_.get(), Call{});
+  Handshake h(ours_.get(), {.is_connecting = true});
   EXPECT_EQ(h.run(), StartupState::kFailed);
   EXPECT_EQ(h.tcp_error(), ECONNREFUSED);
+}
+
+// One that was connected, and was reset since, fails as start-up does.
+TEST_F(CallTest, DoesNotSayThatOfAConnectionThatWasReset) {
+  ASSERT_EQ(connect(ours_.get(), reinterpret_cast<sockaddr*>(&address_), size_), 0);
+  const base::UniqueFd peer(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  const linger reset{1, 0};
+  setsockopt(peer.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+  const_cast<base::UniqueFd&>(peer).reset();
+  Handshake h(ours_.get(), Call{});
+  EXPECT_EQ(h.run(), StartupState::kFailed);
+  EXPECT_EQ(h.tcp_error(), 0);
 }
 
 // A listener that takes no more calls does not answer them either.

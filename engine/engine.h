@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// The message half of the engine seam: queue pairs, completion queues and registered memory over
-// whatever carries them. User level over TCP, shared memory, a kernel ULP, a NIC's firmware and the
-// simulation all look like this; what one of them cannot do is a missing capability, asked for at
-// run time, never an #ifdef in a caller. (The byte-stream half is stream.h.)
+// The engine seam: queue pairs, completion queues and registered memory over whatever carries them.
+// User level over TCP, shared memory, a kernel ULP, a NIC's firmware and the simulation all look
+// like this; what one of them cannot do is a missing capability, never an #ifdef in a caller.
+// (Byte streams are stream/stream.h.)
 //
 // What every engine promises. Calls are per batch, never per byte or message. Nothing blocks, and
 // nothing allocates except the functions that make objects and Qp::start(). Every accepted work

@@ -9,19 +9,21 @@
 #define DDPSOCK_ENGINE_OBSERVER_H_
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
 
 #include "base/bytes.h"
-#include "engine/engine.h"
-#include "engine/tcp_address.h"
+#include "base/tcp_address.h"
 
 namespace ddpsock::engine {
 
+class Engine;
+
 // Which stream it is.
 struct Named {
-  TcpAddress local{}, remote{};
+  base::TcpAddress local{}, remote{};
   int fd = -1;  // as it was opened
   bool is_initiator = false;
   bool has_crc = true;
@@ -62,7 +64,10 @@ class Observer {
   // A connection that never was a stream; `reason` is static text.
   virtual void stayed_plain(int fd, const char* reason) = 0;
   // From now on no system call is made, `why` not: a filter is about to stand against it.
-  virtual void fall_silent(const char* why) = 0;
+  virtual void stop_recording(const char* why) = 0;
+  // The program closes these numbers, or has them mean something else: what lies there goes
+  // elsewhere.
+  virtual void make_room(unsigned first, unsigned last) = 0;
   // An engine of queue pairs that tells of what `engine` does; nullptr: no memory.
   virtual std::unique_ptr<Engine> around(std::unique_ptr<Engine> engine) = 0;
 
@@ -70,7 +75,11 @@ class Observer {
   ~Observer() = default;
 };
 
+// Set once, for good.
 inline constinit Observer* observer = nullptr;
+// Is anything told to it still? False, too, once all that it writes has ended: from then on it does
+// nothing.
+inline constinit std::atomic<bool> is_observed{false};
 
 }  // namespace ddpsock::engine
 

@@ -228,7 +228,7 @@ Status<> Connection::begin_on_stream(int fd, engine::Stream& stream) {
   return {};
 }
 
-Status<> Connection::begin(int fd, Role role, bool is_held, Memory memory) {
+Status<> Connection::begin(int fd, Role role, bool is_held, Memory memory, bool is_connecting) {
   if (const auto opened = open(); !opened) return opened;
   const Settings settings = this->settings();
   if (!settings.is_caller_driven) {
@@ -240,6 +240,7 @@ Status<> Connection::begin(int fd, Role role, bool is_held, Memory memory) {
   start_ = settings;
   role_ = role;
   may_fall_back_ = role == Role::kInitiator && !is_held;
+  is_connecting_ = is_connecting;
   memory_ = std::move(memory);
   if (record_ != nullptr) {
     record_->note_socket(fd, role == Role::kInitiator);

@@ -73,8 +73,9 @@ class Connection final : public Handle, private engine::OneSided {
   using Memory = connecting::Memory;
   // MPA start-up on the socket `fd`, which is connected (an initiator's: or connecting) and stays
   // open until close(). `is_held`: it starts with the next call from the program (begin() itself,
-  // for an initiator, does nothing on the wire). EALREADY, ENOMEM, EMFILE.
-  Status<> begin(int fd, Role role, bool is_held, Memory memory);
+  // for an initiator, does nothing on the wire). `is_connecting`: connect() is under way, and
+  // take_socket_error() tells what comes of it. EALREADY, ENOMEM, EMFILE.
+  Status<> begin(int fd, Role role, bool is_held, Memory memory, bool is_connecting = false);
   // One-sided operations of a byte stream, which stays the caller's until destroy() and goes on:
   // `fd` is its socket. Idempotent. EOPNOTSUPP and ENOTCONN as Stream::begin_one_sided().
   Status<> begin_on_stream(int fd, engine::Stream& stream);
@@ -258,6 +259,7 @@ class Connection final : public Handle, private engine::OneSided {
   Settings start_{};  // what start-up goes by; the private data may change until then
   mpa::Agreement agreement_{};
   bool may_fall_back_ = false;
+  bool is_connecting_ = false;
   int start_error_ = 0;  // start-up has failed and only a Terminate is on its way
   bool is_up_ = false;
   bool is_untouched_ = false;

@@ -51,7 +51,7 @@ Result<Domain*> Domain::get() {
   if (found != nullptr && found->generation_ == base::process_generation()) return found;
   if (!base::process_init()) return fail_errno(ENOMEM);
   auto engine = engine::open_user_message_engine({.max_regions = kMaxRegions});
-  if (engine && engine::observer != nullptr) engine = engine::observer->around(std::move(engine));
+  if (engine && engine::is_observed.load()) engine = engine::observer->around(std::move(engine));
   if (!engine) return fail_errno(ENOMEM);
   const auto pd = engine->open_pd();
   if (!pd) return fail_errno(ENOMEM);

@@ -120,7 +120,8 @@ bool Connection::make_handshake(Time now) {
                                             .ord = static_cast<uint16_t>(start_.depths.ord),
                                             .max_ird = static_cast<uint16_t>(start_.depths.ird),
                                             .private_data = start_.private_data},
-                                .may_fall_back = may_fall_back_};
+                                .may_fall_back = may_fall_back_,
+                                .is_connecting = is_connecting_};
     handshake_.reset(new (std::nothrow) connecting::Handshake(socket_.get(), call));
   }
   return handshake_ != nullptr;

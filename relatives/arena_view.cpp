@@ -81,9 +81,9 @@ DirectionStatistics direction_of(Raw raw) {
 }
 
 AddressView address_of(Raw raw) {
-  return {.family = raw.at<uint8_t>(offsetof(TcpAddress, family)),
-          .port = raw.at<uint16_t>(offsetof(TcpAddress, port)),
-          .host = raw.array<16>(offsetof(TcpAddress, host))};
+  return {.family = raw.at<uint8_t>(offsetof(base::TcpAddress, family)),
+          .port = raw.at<uint16_t>(offsetof(base::TcpAddress, port)),
+          .host = raw.array<16>(offsetof(base::TcpAddress, host))};
 }
 
 void read_memory(Raw raw, ConnectionStatistics& c) {
@@ -144,8 +144,8 @@ bool read_message_record(Raw raw, ConnectionStatistics& c) {
   c.mpa_revision = raw.at<uint8_t>(offsetof(R, mpa_revision));
   c.opened_as = raw.at<int32_t>(offsetof(R, opened_as));
   c.terminate = raw.at<uint32_t>(offsetof(R, terminate));
-  c.local = address_of(raw.part(offsetof(R, local), sizeof(TcpAddress)));
-  c.remote = address_of(raw.part(offsetof(R, remote), sizeof(TcpAddress)));
+  c.local = address_of(raw.part(offsetof(R, local), sizeof(base::TcpAddress)));
+  c.remote = address_of(raw.part(offsetof(R, remote), sizeof(base::TcpAddress)));
   c.engine = raw.text(offsetof(R, engine), sizeof(R::engine));
   c.progress = raw.text(offsetof(R, progress), sizeof(R::progress));
   c.memory = raw.text(offsetof(R, memory), sizeof(R::memory));
@@ -184,8 +184,8 @@ bool read_record(Raw raw, ConnectionStatistics& c) {
   if (raw.flag(offsetof(Record, has_peer_revision)))
     c.mpa_revision = raw.at<uint8_t>(offsetof(Record, peer_revision));
   c.max_payload = raw.at<uint32_t>(offsetof(Record, max_payload));
-  c.local = address_of(raw.part(offsetof(Record, local), sizeof(TcpAddress)));
-  c.remote = address_of(raw.part(offsetof(Record, remote), sizeof(TcpAddress)));
+  c.local = address_of(raw.part(offsetof(Record, local), sizeof(base::TcpAddress)));
+  c.remote = address_of(raw.part(offsetof(Record, remote), sizeof(base::TcpAddress)));
   const Raw received = raw.part(offsetof(Record, received), sizeof(Counters));
   const Raw sent = raw.part(offsetof(Record, sent), sizeof(Counters));
   c.sent = direction_of(sent);

@@ -46,7 +46,7 @@ struct MessageRecord {
   std::array<char, 16> engine{};
   std::array<char, 16> progress{};
   std::array<char, 80> memory{};
-  TcpAddress local{}, remote{};
+  base::TcpAddress local{}, remote{};
   std::array<char, 96> reason{};  // why it has ended
   alignas(64) rdmap::QpCounters counters;
 };

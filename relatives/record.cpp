@@ -54,37 +54,21 @@ Record::Record(const StreamAttr& attr, uint32_t payload)
 
 namespace {
 
-TcpAddress read_address(const sockaddr_in6& of_either) {
-  TcpAddress address{};
-  if (of_either.sin6_family == AF_INET) {
-    sockaddr_in in;
-    std::memcpy(&in, &of_either, sizeof in);
-    address.family = 4;
-    address.port = ntohs(in.sin_port);
-    std::memcpy(address.host.data(), &in.sin_addr, sizeof in.sin_addr);
-  } else if (of_either.sin6_family == AF_INET6) {
-    address.family = 6;
-    address.port = ntohs(of_either.sin6_port);
-    std::memcpy(address.host.data(), &of_either.sin6_addr, sizeof of_either.sin6_addr);
-  }
-  return address;
-}
-
-TcpAddress ask_address(int (*ask)(int, sockaddr*, socklen_t*), int fd) {
+base::TcpAddress ask_address(int (*ask)(int, sockaddr*, socklen_t*), int fd) {
   sockaddr_in6 name{};
   socklen_t size = sizeof name;
   if (ask(fd, reinterpret_cast<sockaddr*>(&name), &size) != 0) return {};
-  return read_address(name);
+  return base::tcp_address_of(name);
 }
 
 }  // namespace
 
 // libc's own functions: no preload stands in front of them.
-TcpAddress local_address(int fd) {
+base::TcpAddress local_address(int fd) {
   return ask_address(getsockname, fd);
 }
 
-TcpAddress remote_address(int fd) {
+base::TcpAddress remote_address(int fd) {
   return ask_address(getpeername, fd);
 }
 
@@ -95,8 +79,8 @@ void Record::note_addresses(int fd) {
 }
 
 void Record::note_addresses(const sockaddr_in6& here, const sockaddr_in6& there) {
-  local = read_address(here);
-  remote = read_address(there);
+  local = base::tcp_address_of(here);
+  remote = base::tcp_address_of(there);
 }
 
 void Record::note_failure(const char* why) {

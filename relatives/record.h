@@ -13,11 +13,11 @@
 #include "base/counter.h"
 #include "base/effort.h"
 #include "base/lease.h"
+#include "base/tcp_address.h"
 #include "ddp/format.h"
-#include "engine/stream_attr.h"
-#include "engine/tcp_address.h"
 #include "relatives/arena.h"
 #include "relatives/inbox.h"
+#include "relatives/stream_attr.h"
 #include "shm/segment.h"
 
 namespace ddpsock::engine {
@@ -119,8 +119,8 @@ struct Counters {
 };
 
 // As far as the kernel knows them by now. errno is not kept.
-TcpAddress local_address(int fd);
-TcpAddress remote_address(int fd);
+base::TcpAddress local_address(int fd);
+base::TcpAddress remote_address(int fd);
 
 // The way back to plain TCP (raw.cpp).
 struct RawState {
@@ -232,7 +232,7 @@ struct Record {
   alignas(64) Counters sent;
   alignas(64) Counters received;
   // For who asks what this is (ddpstat); nothing here depends on it.
-  TcpAddress local{}, remote{};
+  base::TcpAddress local{}, remote{};
   int32_t opened_as = -1;          // the descriptor
   std::array<char, 64> verdict{};  // why it is in DDPMODE
   std::array<char, 96> failure{};

@@ -236,7 +236,7 @@ void make_plain(Socket& socket, int fd, const char* reason) {
 
 void report_plain(const char* event, int fd, const char* reason) {
   engine::user_stream_engine().note_plain(reason);
-  if (engine::observer != nullptr) engine::observer->stayed_plain(fd, reason);
+  if (engine::is_observed.load()) engine::observer->stayed_plain(fd, reason);
   log_connection(event, fd, "plain", "", reason);
 }
 

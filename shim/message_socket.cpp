@@ -199,7 +199,7 @@ int connect_message(Socket& socket, message::Connection& c, int fd, const sockad
   }
   // Asked now: a second call to the peer lends the socket the other kind for a moment.
   const bool is_waiting = !is_nonblocking(fd);
-  const auto begun = c.begin(fd, message::Role::kInitiator, false, std::move(memory));
+  const auto begun = c.begin(fd, message::Role::kInitiator, false, std::move(memory), is_under_way);
   if (!begun) {
     real.shutdown(fd, SHUT_RDWR);
     return fail(error_of(begun));

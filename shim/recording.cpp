@@ -4,6 +4,7 @@
 
 #include "base/keep_errno.h"
 #include "engine/wrap/recorder.h"
+#include "shim/policy/confinement.h"
 
 namespace ddpsock::shim {
 namespace {
@@ -14,6 +15,8 @@ namespace {
   const char* trace = secure_getenv("DDPSOCK_TRACE");
   if (capture == nullptr && trace == nullptr) return;
   const base::KeepErrno keep;
+  // Nobody knows what it allows. By the bare look that it is known to (policy/confinement.h).
+  if (is_under_filter()) return;
   engine::wrap::start_recording(capture, trace);
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/fd.h"
 #include "base/keep_errno.h"
+#include "base/socket_option.h"
 #include "base/sys.h"
 #include "stream/hold.h"
 #include "stream/identity.h"
@@ -70,6 +71,13 @@ Io shutdown(Connection& c, int fd, int how) {
   return Io::ok(0);
 }
 
+// Will the kernel say so when the last number is closed, and not reset the connection?
+static bool ends_with_fin(const Connection& c, int fd) {
+  if (fd < 0 || !c.is_state(StreamState::kOpen) || bytes_queued(fd) > 0) return false;
+  const auto wish = base::socket_option<linger>(fd, SOL_SOCKET, SO_LINGER);
+  return !wish || wish->l_onoff == 0 || wish->l_linger != 0;
+}
+
 void release(Connection& c, int fd) {
   // Whose program has closed the number first.
   const base::UniqueFd outliving = take_outliving(c);
@@ -84,9 +92,11 @@ void release(Connection& c, int fd) {
   }
   if (fd >= 0 && c.arena.may_be_shared(&c.r)) take_unread_words_beside_relatives(c, fd);
   const Named who = is_watched() ? name_of(c) : Named{};
+  const bool has_fin = is_watched() && ends_with_fin(c, fd);
   const bool is_last = c.arena.release_record(&c.r);
   if (is_watched()) {
-    if (is_last) observer->happened(who, c.watched, Observer::Event::kSentEnd, nullptr, 0);
+    if (is_last && has_fin)
+      observer->happened(who, c.watched, Observer::Event::kSentEnd, nullptr, 0);
     observer->happened(who, c.watched, Observer::Event::kClosed, nullptr, 0);
   }
   if (is_last && fd >= 0) take_unread_words(c, fd);

@@ -106,8 +106,12 @@ struct Connection {
   base::UniqueFd memfd;                // until the peer has joined
   shm::FileId memfd_file;
   Watched watched;
-  // Of the chunks that would carry what went through memory.
-  uint32_t watched_msn_sent = DDP_FIRST_MSN, watched_msn_received = DDP_FIRST_MSN;
+  // Of the next chunk that would carry what goes through memory, as far as this process has told;
+  // each with the lease of its direction.
+  struct ToldMsn {
+    uint32_t generation = 0, msn = 0;
+  } told_sent, told_received;
+  size_t told_ahead = 0;  // of the bytes in memory: so many that are still to be read
   // Of the socket, for calls that sleep while the program's last number of it is closed.
   std::atomic<int> outliving{-1};
 };

@@ -362,7 +362,7 @@ int empty_lane(Connection& c, int fd) {
     if (bytes.size == 0) return fail_lost(c, fd, "the peer wrote nonsense into the shared memory");
     if (!c.inbox.beyond.append(c.arena, {bytes.data, bytes.size}))
       return fail_lost(c, fd, "no memory for the bytes that lay in shared memory");
-    if (is_watched()) tell_in_memory(c, Observer::Way::kReceived, {bytes.data, bytes.size});
+    if (is_watched()) tell_taken(c, bytes.size, [&] { return Bytes(bytes.data, bytes.size); });
     static_cast<void>(lane->take(bytes, base::current_cpu()));
     left -= bytes.size;
   }

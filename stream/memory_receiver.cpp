@@ -65,7 +65,10 @@ bool MemoryReceiver::take() {
       c_.r.received.bytes_copied.add(bytes.size);
     }
     if (is_watched()) [[unlikely]]
-      tell_in_memory(c_, Observer::Way::kReceived, {bytes.data, bytes.size});
+      tell_taken(c_, bytes.size, [this] {
+        const auto all = lane_->next(kPiece);
+        return Bytes(all.data, all.size);
+      });
     got_ += bytes.size;
     c_.r.received.bytes.add(bytes.size);
     if (lane_->take(bytes, base::current_cpu())) wake_writer();

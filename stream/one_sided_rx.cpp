@@ -106,6 +106,7 @@ static Drain take_fpdus(Connection& c, int fd, uint32_t end, uint32_t& taken, in
       continue;
     }
     if (fpdu.is(Fpdu::Verdict::kBadCrc)) {
+      if (is_watched()) tell_received(c, left.first(std::min<size_t>(left.size(), fpdu.size)));
       c.count_crc();
       error = fail_crc(c, fd);
       return Drain::kFailed;

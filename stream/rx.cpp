@@ -31,7 +31,8 @@ Io end_of_stream(Connection& c) {
   int error = c.rx.error.exchange(0);
   // Behind the peer's end it is none of a reader's.
   if (error == 0 && c.tx.error != EPIPE) error = c.tx.error.exchange(0);
-  if (error == 0 && is_watched()) tell_event(c, Observer::Event::kReceivedEnd, nullptr);
+  if (error == 0 && !c.rx.is_shut && is_watched())
+    tell_event(c, Observer::Event::kReceivedEnd, nullptr);
   return error != 0 ? Io::fail(error) : Io::ok(0);
 }
 

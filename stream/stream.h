@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// The byte-stream half of the engine seam: a connected TCP socket whose bytes travel as RDMAP
-// Sends, with the semantics of TCP. The shim calls it in the thread of the program's own call;
-// there is no other thread. (The message half, queue pairs and completion queues, is engine.h.)
+// Byte streams: a connected TCP socket whose bytes travel as RDMAP Sends, with the semantics of
+// TCP. The shim calls it in the thread of the program's own call; there is no other thread. (Queue
+// pairs and completion queues are engine/engine.h.)
 //
 // The program keeps its kernel socket, and the socket tells the truth: whenever no call below is
 // running, (I1) deliverable data means an unread byte in the kernel, (I2) an incomplete FPDU does
@@ -26,7 +26,7 @@
 #include "base/result.h"
 #include "base/wake.h"
 #include "engine/one_sided.h"
-#include "engine/stream_attr.h"
+#include "relatives/stream_attr.h"
 
 namespace ddpsock::engine {
 
@@ -323,7 +323,7 @@ class StreamEngine {
   ~StreamEngine() = default;
 };
 
-// The user-level engine (engine/user). First use maps its shared memory and chooses a CRC.
+// The streams of this process, at user level. First use maps its shared memory and chooses a CRC.
 StreamEngine& user_stream_engine();
 
 }  // namespace ddpsock::engine

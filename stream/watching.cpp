@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/keep_errno.h"
+#include "base/process.h"
 
 namespace ddpsock::engine {
 namespace {
@@ -42,13 +43,17 @@ void tell_received(Connection& c, Bytes fpdu) {
 
 void tell_in_memory(Connection& c, Observer::Way way, Bytes payload) {
   const Named who = name_of(c);
-  uint32_t& msn = way == Observer::Way::kSent ? c.watched_msn_sent : c.watched_msn_received;
+  const bool is_sent = way == Observer::Way::kSent;
+  // They follow what the wire has carried; a forked child's capture begins anew.
+  Connection::ToldMsn& told = is_sent ? c.told_sent : c.told_received;
+  if (told.generation != base::process_generation())
+    told = {base::process_generation(), is_sent ? c.tx.msn : c.rx.msn};
   while (!payload.empty()) {
     const Bytes part = payload.first(std::min<size_t>(payload.size(), kPreferredPayload));
     const auto size = static_cast<uint32_t>(part.size());
     std::array<uint8_t, kChunkHeader> header;
     std::array<uint8_t, kMaxTrailer + 3> trailer;
-    write_chunk_header(header.data(), size, msn++);
+    write_chunk_header(header.data(), size, told.msn++);
     const uint32_t crc = base::crc32c_extend(base::crc32c(Bytes(header)), part);
     uint8_t* const end = write_trailer(trailer.data(), chunk_pad(size), crc, c.r.has_crc);
     const std::array<Bytes, 3> fpdu = {

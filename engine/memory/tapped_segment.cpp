@@ -12,8 +12,7 @@
 namespace ddpsock::engine {
 namespace {
 
-constexpr size_t kMostPayload = 61'440;
-constexpr size_t kToOffset = 6, kMoOffset = 14;
+constexpr size_t kMostPayload = 61'440;  // of the FPDUs that it is split into
 
 using Header = std::array<uint8_t, MPA_ULPDU_LENGTH_SIZE + DDP_MAX_HEADER_SIZE>;
 
@@ -24,9 +23,10 @@ void write_part(Header& to, Bytes header, size_t payload, size_t done, bool is_l
   std::ranges::copy(header, p);
   if (!is_last) p[0] &= static_cast<uint8_t>(~DDP_CTRL_LAST);
   if (ddp::is_tagged(p[0])) {
-    base::store_be64(p + kToOffset, base::load_be64(p + kToOffset) + done);
+    base::store_be64(p + DDP_TAGGED_TO_OFFSET, base::load_be64(p + DDP_TAGGED_TO_OFFSET) + done);
   } else {
-    base::store_be32(p + kMoOffset, base::load_be32(p + kMoOffset) + static_cast<uint32_t>(done));
+    base::store_be32(p + DDP_UNTAGGED_MO_OFFSET,
+                     base::load_be32(p + DDP_UNTAGGED_MO_OFFSET) + static_cast<uint32_t>(done));
   }
 }
 

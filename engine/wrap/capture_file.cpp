@@ -32,19 +32,20 @@ uint16_t fold(uint64_t sum) {
   return static_cast<uint16_t>(~sum);
 }
 
-Bytes host_of(const TcpAddress& address) {
+Bytes host_of(const base::TcpAddress& address) {
   return Bytes(address.host).first(address.family == 6 ? 16 : 4);
 }
 
 // Locally administered, and ends like the IP address.
-void put_ethernet(uint8_t* p, const TcpAddress& address) {
+void put_ethernet(uint8_t* p, const base::TcpAddress& address) {
   p[0] = 0x02;
   const Bytes host = host_of(address);
   std::ranges::copy(host.last(4), p + 2);
 }
 
 // Returns the octet behind it. `length`: of what follows.
-uint8_t* put_ip4(uint8_t* ip, const TcpAddress& from, const TcpAddress& to, size_t length) {
+uint8_t* put_ip4(uint8_t* ip, const base::TcpAddress& from, const base::TcpAddress& to,
+                 size_t length) {
   ip[0] = 0x45;
   base::store_be16(ip + 2, static_cast<uint16_t>(kIpSize + length));
   ip[6] = 0x40;  // do not fragment
@@ -56,7 +57,8 @@ uint8_t* put_ip4(uint8_t* ip, const TcpAddress& from, const TcpAddress& to, size
   return ip + kIpSize;
 }
 
-uint8_t* put_ip6(uint8_t* ip, const TcpAddress& from, const TcpAddress& to, size_t length) {
+uint8_t* put_ip6(uint8_t* ip, const base::TcpAddress& from, const base::TcpAddress& to,
+                 size_t length) {
   ip[0] = 0x60;
   base::store_be16(ip + 4, static_cast<uint16_t>(length));
   ip[6] = kProtocolTcp;
@@ -85,8 +87,8 @@ void CaptureFile::packet(Bytes head, Bytes payload, Time now) {
 }
 
 CapturedEnds made_up_ends(uint32_t index, bool is_local_initiator) {
-  CapturedEnds ends{.addresses = {TcpAddress{4, kResponderPort, {10, 0, 0, 1}},
-                                  TcpAddress{4, kResponderPort, {10, 0, 0, 2}}}};
+  CapturedEnds ends{.addresses = {base::TcpAddress{4, kResponderPort, {10, 0, 0, 1}},
+                                  base::TcpAddress{4, kResponderPort, {10, 0, 0, 2}}}};
   ends.addresses[is_local_initiator ? 0 : 1].port =
       static_cast<uint16_t>(kFirstInitiatorPort + index % 16'384);
   return ends;
@@ -112,8 +114,8 @@ void CapturedTcp::fin(bool is_from_local, Time now) {
 
 void CapturedTcp::write(bool is_from_local, uint8_t flags, Bytes payload, Time now) {
   const size_t us = is_from_local ? 0 : 1;
-  const TcpAddress& from = ends_.addresses[us];
-  const TcpAddress& to = ends_.addresses[1 - us];
+  const base::TcpAddress& from = ends_.addresses[us];
+  const base::TcpAddress& to = ends_.addresses[1 - us];
   const size_t tcp_length = kTcpSize + payload.size();
   const bool is_ip6 = from.family == 6;
 

@@ -9,7 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
-#include "engine/tcp_address.h"
+#include "base/tcp_address.h"
 #include "engine/wrap/records.h"
 
 namespace ddpsock::engine::wrap {
@@ -47,7 +47,7 @@ class CaptureFile {
 
 // The two ends of a connection in the file, ours first.
 struct CapturedEnds {
-  std::array<TcpAddress, 2> addresses;
+  std::array<base::TcpAddress, 2> addresses;
   std::array<uint32_t, 2> next = {1000, 500'000};  // sequence numbers of their next octets
 };
 // Made up; `index` tells connections of one file apart.

@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "engine/engine.h"
-#include "engine/wrap/capture_file.h"
+#include "engine/wrap/captured_start.h"
 
 namespace ddpsock::engine::wrap {
 
@@ -21,7 +21,6 @@ std::unique_ptr<Engine> pcap(std::unique_ptr<Engine> inner, Records& out);
 
 // The same into a file that others write to, with the addresses that `ends_of` says. A queue pair
 // on a byte stream is left to who watches that.
-using EndsOf = CapturedEnds (*)(const Start& start, uint32_t index);
 std::unique_ptr<Engine> pcap(std::unique_ptr<Engine> inner, CaptureFile& file, EndsOf ends_of);
 
 }  // namespace ddpsock::engine::wrap

@@ -9,6 +9,7 @@
 
 #include <charconv>
 #include <cstring>
+#include <new>
 
 #include "base/fd.h"
 #include "base/keep_errno.h"
@@ -38,6 +39,22 @@ int64_t changed_at(const struct stat& st) {
   return int64_t{st.st_mtim.tv_sec} * 1'000'000'000 + st.st_mtim.tv_nsec;
 }
 
+// Static, and known to every C library.
+const char* text_of(int error) {
+  switch (error) {
+    case ENOSPC:
+      return "No space left on device";
+    case EFBIG:
+      return "File too large";
+    case EDQUOT:
+      return "Disk quota exceeded";
+    case EIO:
+      return "Input/output error";
+    default:
+      return "it cannot be written";
+  }
+}
+
 bool is_too_large_pending() {
   uint64_t pending = 0;
   base::kernel_call(SYS_rt_sigpending, &pending, sizeof pending);
@@ -49,20 +66,31 @@ void forget_too_large() {
   base::kernel_call(SYS_rt_sigtimedwait, &kFileTooLarge, nullptr, &now, sizeof kFileTooLarge);
 }
 
+// Another thread's record is written in less, but on a disk that stands.
+constexpr Duration kPatience = Duration::from_ms(100);
+constexpr uint32_t kBeingFreed = ~0u;
+constexpr unsigned kMostNumbers = 1u << 20;  // fs.nr_open
+
 }  // namespace
 
-Quietly::Quietly(std::atomic<uint32_t>& lock) : lock_(lock) {
-  base::kernel_call(SYS_rt_sigprocmask, SIG_SETMASK, &kAllSignals, &mask_, sizeof mask_);
+bool RecordLock::acquire() {
   const uint32_t mine = base::process_generation();
-  for (;;) {
-    uint32_t seen = lock_.load(std::memory_order_relaxed);
-    if (seen != mine && lock_.compare_exchange_weak(seen, mine, std::memory_order_acquire)) break;
-    base::kernel_call(SYS_sched_yield);
+  for (uint32_t seen = generation_.load(); seen != mine; seen = generation_.load()) {
+    if (seen == kBeingFreed || !generation_.compare_exchange_strong(seen, kBeingFreed)) continue;
+    new (&lease_) base::Lease();
+    generation_.store(mine);
   }
+  const auto got = lease_.acquire(base::now() + kPatience);
+  return got == base::Lease::Outcome::kAcquired || got == base::Lease::Outcome::kInherited;
+}
+
+Quietly::Quietly(RecordLock& lock) : lock_(lock) {
+  base::kernel_call(SYS_rt_sigprocmask, SIG_SETMASK, &kAllSignals, &mask_, sizeof mask_);
+  is_held_ = lock_.acquire();
 }
 
 Quietly::~Quietly() {
-  lock_.store(0, std::memory_order_release);
+  if (is_held_) lock_.release();
   base::kernel_call(SYS_rt_sigprocmask, SIG_SETMASK, &mask_, nullptr, sizeof mask_);
 }
 
@@ -83,12 +111,12 @@ bool RecordFile::set(const char* text, Bytes header, Records* notes) {
 }
 
 void RecordFile::open_early() {
-  if (!is_set() || own_pid() != first_) return;
+  if (!is_on() || own_pid() != first_) return;
   const base::KeepErrno keep;
   bool is_open;
   {
     const Quietly quietly(lock_);
-    is_open = open_or_find();
+    is_open = quietly && open_or_find();
   }
   if (!is_open) stop("it cannot be opened");
 }
@@ -117,7 +145,10 @@ int RecordFile::open_own(uint32_t generation) {
       static_cast<int>(base::kernel_call(SYS_fcntl, low, F_DUPFD_CLOEXEC, base::high_number()));
   base::close_own(low);
   if (high < 0) return -1;
-  if (base::kernel::fstat(high, st) != 0 || !S_ISREG(st.st_mode)) {
+  // What others have put there is theirs, and may be read by them.
+  const bool is_own = base::kernel::fstat(high, st) == 0 && S_ISREG(st.st_mode) &&
+                      st.st_uid == base::kernel::geteuid() && st.st_nlink == 1;
+  if (!is_own) {
     base::close_own(high);
     return -1;
   }
@@ -160,12 +191,12 @@ bool RecordFile::open_or_find() {
 }
 
 void RecordFile::put(std::span<const Bytes> pieces) {
-  if (is_stopped_.load(std::memory_order_relaxed)) return;
+  if (!is_on()) return;
   const base::KeepErrno keep;
   int error = 0;
   {
     const Quietly quietly(lock_);
-    if (is_stopped_.load(std::memory_order_relaxed)) return;
+    if (!quietly || !is_on()) return;
     const bool was_pending = is_too_large_pending();
     errno = 0;
     if (open_or_find()) {
@@ -177,7 +208,20 @@ void RecordFile::put(std::span<const Bytes> pieces) {
     error = errno;
     if (error == EFBIG && !was_pending) forget_too_large();
   }
-  if (error != 0) stop(strerrordesc_np(error));
+  if (error != 0) stop(text_of(error));
+}
+
+void RecordFile::make_room(unsigned first, unsigned last) {
+  if (!is_on()) return;
+  const base::KeepErrno keep;
+  const Quietly quietly(lock_);
+  const auto number = static_cast<unsigned>(fd_);
+  long size;
+  if (!quietly || fd_ < 0 || number < first || number > last || !is_ours(fd_, size)) return;
+  const long moved =
+      last < kMostNumbers ? base::kernel_call(SYS_fcntl, fd_, F_DUPFD_CLOEXEC, last + 1L) : -1;
+  base::close_own(fd_);
+  fd_ = static_cast<int>(moved);  // -1: opened again with the next record
 }
 
 // Leaves errno 0 where all of it is written.
@@ -202,7 +246,7 @@ void RecordFile::write(std::span<const Bytes> pieces) {
 }
 
 void RecordFile::stop(const char* why) {
-  if (!is_set() || is_stopped_.exchange(true)) return;
+  if (!is_on() || is_stopped_.exchange(true)) return;
   const base::KeepErrno keep;
   if (notes_ != nullptr) notes_->print("%s: nothing more is written: %s", path_.data(), why);
 }

@@ -20,22 +20,37 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/lease.h"
 #include "engine/wrap/records.h"
 
 namespace ddpsock::engine::wrap {
 
-// For a scope: no signal is delivered to this thread, so that no handler finds the lock taken by
-// who it interrupts, and other threads wait. A lock that was taken when its process forked is free
-// in the child.
-class Quietly {
+// A lock that is free in a forked child, whoever had it there, and that the dead do not keep.
+class RecordLock {
  public:
-  explicit Quietly(std::atomic<uint32_t>& lock);
-  ~Quietly();
-  Quietly(const Quietly&) = delete;
+  // False: another has it for long, as where the disk is slow.
+  bool acquire();
+  void release() { lease_.release(); }
 
  private:
-  std::atomic<uint32_t>& lock_;
+  base::Lease lease_;
+  std::atomic<uint32_t> generation_{0};
+};
+
+// For a scope: no signal is delivered to this thread, so that no handler finds the lock taken by
+// who it interrupts, and other threads wait, but not for long: then there is no record.
+class Quietly {
+ public:
+  explicit Quietly(RecordLock& lock);
+  ~Quietly();
+  Quietly(const Quietly&) = delete;
+  Quietly& operator=(const Quietly&) = delete;
+  explicit operator bool() const { return is_held_; }
+
+ private:
+  RecordLock& lock_;
   uint64_t mask_ = 0;
+  bool is_held_;
 };
 
 // All calls are async-signal-safe and keep errno.
@@ -45,10 +60,13 @@ class RecordFile final : public Records {
   // file system's clock), and its absolute path. `header` begins each file; it is static. `notes`
   // is told of the end, once; or nullptr. False: `text` is none.
   bool set(const char* text, Bytes header, Records* notes);
-  bool is_set() const { return path_[0] != '\0'; }
+  // Is it written to, still?
+  bool is_on() const { return path_[0] != '\0' && !is_stopped_.load(std::memory_order_relaxed); }
   // The first process opens the file at once, before it may have given up the right to.
   void open_early();
   void put(std::span<const Bytes> pieces) override;
+  // Observer::make_room().
+  void make_room(unsigned first, unsigned last);
   // Nothing more is written; `why` is static text.
   void stop(const char* why);
 
@@ -58,7 +76,7 @@ class RecordFile final : public Records {
   int open_own(uint32_t generation);
   void write(std::span<const Bytes> pieces);
 
-  std::atomic<uint32_t> lock_{0};
+  RecordLock lock_;
   std::atomic<bool> is_stopped_{false};
   int fd_ = -1;
   uint32_t generation_ = 0;  // whose descriptor it is

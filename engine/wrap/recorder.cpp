@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdarg>
 #include <cstdio>
 #include <cstring>
 #include <new>
@@ -31,6 +32,7 @@ namespace {
 
 const CaptureHeader kCaptureHeader{};
 constexpr uint32_t kFarApart = 1u << 31;
+constexpr size_t kChunkHead = MPA_ULPDU_LENGTH_SIZE + DDP_MAX_HEADER_SIZE;
 
 Time wall_clock() {
   timespec now{};
@@ -68,41 +70,20 @@ const char* operation(uint8_t control) {
   }
 }
 
-struct AddressText {
-  explicit AddressText(const TcpAddress& address) {
-    char host[INET6_ADDRSTRLEN] = "?";
-    if (address.family != 0)
-      inet_ntop(address.family == 6 ? AF_INET6 : AF_INET, address.host.data(), host, sizeof host);
-    std::snprintf(text, sizeof text, address.family == 6 ? "[%s]:%u" : "%s:%u", host, address.port);
-  }
-  char text[INET6_ADDRSTRLEN + 10];
-};
-
-TcpAddress address_of(long call, int fd) {
+base::TcpAddress address_of(long call, int fd) {
   sockaddr_in6 name{};
   socklen_t size = sizeof name;
-  TcpAddress address{};
-  if (base::kernel_call(call, fd, &name, &size) != 0) return address;
-  if (name.sin6_family == AF_INET) {
-    sockaddr_in in;
-    std::memcpy(&in, &name, sizeof in);
-    address.family = 4;
-    address.port = ntohs(in.sin_port);
-    std::memcpy(address.host.data(), &in.sin_addr, sizeof in.sin_addr);
-  } else if (name.sin6_family == AF_INET6) {
-    address.family = 6;
-    address.port = ntohs(name.sin6_port);
-    std::memcpy(address.host.data(), &name.sin6_addr, sizeof name.sin6_addr);
-  }
-  return address;
+  return base::kernel_call(call, fd, &name, &size) == 0 ? base::tcp_address_of(name)
+                                                        : base::TcpAddress{};
 }
 
 // Of a socket that is gone, or whose two ends the kernel does not name alike.
-bool are_known(const std::array<TcpAddress, 2>& addresses) {
+bool are_known(const std::array<base::TcpAddress, 2>& addresses) {
   return addresses[0].family != 0 && addresses[0].family == addresses[1].family;
 }
 
 CapturedEnds ends_of_socket(const Start& start, uint32_t index) {
+  if (!is_observed.load()) return {};
   const base::KeepErrno keep;
   const int fd = static_cast<int>(start.lower);
   CapturedEnds ends{.addresses = {address_of(SYS_getsockname, fd), address_of(SYS_getpeername, fd)},
@@ -117,6 +98,7 @@ class Lines final : public Records {
  public:
   explicit Lines(RecordFile& file) : file_(file) {}
   void put(std::span<const Bytes> pieces) override {
+    if (!file_.is_on()) return;
     const base::KeepErrno keep;
     const Time now = wall_clock();
     char head[48];
@@ -148,28 +130,34 @@ class Recorder final : public Observer {
 
   void moved(const Named& who, Watched& state, Way way, Carrier carrier,
              std::span<const Bytes> fpdu) override {
+    if (is_over()) return;
     const base::KeepErrno keep;
     const Quietly quietly(lock_);
+    if (!quietly) return;
     meet(state);
+    // A line of the trace needs no more than the header.
+    const size_t most = capture_.is_on() ? sizeof scratch_ : kChunkHead;
     size_t size = 0;
     for (Bytes piece : fpdu) {
-      const size_t n = std::min(piece.size(), sizeof scratch_ - size);
+      const size_t n = std::min(piece.size(), most - size);
       if (n != 0) std::memcpy(scratch_ + size, piece.data(), n);
       size += n;
     }
-    const Bytes whole(scratch_, size);
-    if (capture_.is_set()) capture(who, state, way, whole);
-    if (trace_.is_set()) trace(who, way, carrier, whole);
+    const Bytes head(scratch_, size);
+    if (capture_.is_on()) capture(who, state, way, head);
+    if (trace_.is_on()) trace(who, way, carrier, head);
   }
 
   void happened(const Named& who, Watched& state, Event event, const char* text,
                 int error) override {
+    if (is_over()) return;
     const base::KeepErrno keep;
     const Quietly quietly(lock_);
+    if (!quietly) return;
     meet(state);
     if (event == Event::kSentEnd && !end(who, state, true)) return;
     if (event == Event::kReceivedEnd && !end(who, state, false)) return;
-    if (!trace_.is_set()) return;
+    if (!trace_.is_on()) return;
     const char* const why = text != nullptr ? text : "";
     switch (event) {
       case Event::kStarted:
@@ -187,7 +175,12 @@ class Recorder final : public Observer {
         line(who, "failed: %s", why);
         break;
       case Event::kError:
-        line(who, "error: %s", strerrordesc_np(error));
+        line(who, "error %d (%s)", error,
+             error == ECONNRESET  ? "reset"
+             : error == EPIPE     ? "broken pipe"
+             : error == EPROTO    ? "protocol error"
+             : error == ETIMEDOUT ? "timed out"
+                                  : "errno");
         break;
       case Event::kSentEnd:
         line(who, "sent end");
@@ -202,7 +195,7 @@ class Recorder final : public Observer {
   }
 
   void stayed_plain(int fd, const char* reason) override {
-    if (!trace_.is_set()) return;
+    if (is_over() || !trace_.is_on()) return;
     const base::KeepErrno keep;
     const Named who{.local = address_of(SYS_getsockname, fd),
                     .remote = address_of(SYS_getpeername, fd),
@@ -210,18 +203,32 @@ class Recorder final : public Observer {
     line(who, "plain TCP: %s", reason);
   }
 
-  void fall_silent(const char* why) override {
+  void stop_recording(const char* why) override {
     capture_.stop(why);
+    lines_.print("nothing more is written: %s", why);
     trace_.stop(why);
+    is_observed.store(false);
+  }
+
+  void make_room(unsigned first, unsigned last) override {
+    capture_.make_room(first, last);
+    trace_.make_room(first, last);
   }
 
   std::unique_ptr<Engine> around(std::unique_ptr<Engine> engine) override {
-    if (engine && capture_.is_set()) engine = pcap(std::move(engine), packets_, ends_of_socket);
-    if (engine && trace_.is_set()) engine = wrap::trace(std::move(engine), lines_);
+    if (engine && capture_.is_on()) engine = pcap(std::move(engine), packets_, ends_of_socket);
+    if (engine && trace_.is_on()) engine = wrap::trace(std::move(engine), lines_, ends_of_socket);
     return engine;
   }
 
  private:
+  // Both files have ended, one perhaps just now.
+  bool is_over() const {
+    if (capture_.is_on() || trace_.is_on()) return false;
+    is_observed.store(false, std::memory_order_relaxed);
+    return true;
+  }
+
   // REQUIRES, as all below: the lock.
   static void meet(Watched& state) {
     const uint32_t generation = base::process_generation();
@@ -251,7 +258,7 @@ class Recorder final : public Observer {
   // False: it was told of before.
   bool end(const Named& who, Watched& state, bool is_ours) {
     if (std::exchange(state.has_fin[is_ours ? 0 : 1], true)) return false;
-    if (!capture_.is_set() || !state.is_captured) return true;
+    if (!capture_.is_on() || !state.is_captured) return true;
     CapturedTcp tcp = tcp_of(who, state);
     tcp.fin(is_ours, base::now());
     state.sequence = tcp.ends().next;
@@ -267,15 +274,18 @@ class Recorder final : public Observer {
          ulpdu - std::min(ulpdu, header_size), carrier == Carrier::kMemory ? " in memory" : "");
   }
 
-  template <typename... A>
-  void line(const Named& who, const char* format, A... arguments) {
+  [[gnu::format(printf, 3, 4)]]
+  void line(const Named& who, const char* format, ...) {
     char text[256];
-    std::snprintf(text, sizeof text, format, arguments...);
-    lines_.print("fd %d %s > %s %s", who.fd, AddressText(who.local).text,
-                 AddressText(who.remote).text, text);
+    va_list arguments;
+    va_start(arguments, format);
+    std::vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    lines_.print("fd %d %s > %s %s", who.fd, base::TcpAddressText(who.local).text.data(),
+                 base::TcpAddressText(who.remote).text.data(), text);
   }
 
-  std::atomic<uint32_t> lock_{0};
+  RecordLock lock_;
   RecordFile capture_, trace_;
   Lines lines_{trace_};
   CaptureFile packets_;
@@ -289,7 +299,9 @@ void start_recording(const char* capture, const char* trace) {
   if (observer != nullptr || !base::process_init()) return;
   const base::KeepErrno keep;
   auto* recorder = new (room) Recorder;
-  if (recorder->set(capture, trace)) observer = recorder;
+  if (!recorder->set(capture, trace)) return;
+  observer = recorder;
+  is_observed.store(true);
 }
 
 }  // namespace ddpsock::engine::wrap

@@ -3,7 +3,9 @@
 
 #include <atomic>
 #include <cinttypes>
+#include <cstdio>
 
+#include "base/tcp_address.h"
 #include "engine/wrap/wrap.h"
 
 namespace ddpsock::engine::wrap {
@@ -64,12 +66,19 @@ class TraceCq final : public WrapCq {
 
 class TraceQp final : public WrapQp {
  public:
-  TraceQp(std::unique_ptr<Qp> inner, Records& out) : WrapQp(std::move(inner)), out_(out) {}
+  TraceQp(std::unique_ptr<Qp> inner, Records& out, EndsOf ends_of)
+      : WrapQp(std::move(inner)), out_(out), ends_of_(ends_of) {}
 
   Status<StartError> start(const Start& s) override {
+    char between[2 * sizeof(base::TcpAddressText) + 8] = "";
+    if (ends_of_ != nullptr) {
+      const auto [here, there] = ends_of_(s, number()).addresses;
+      std::snprintf(between, sizeof between, " %s > %s", base::TcpAddressText(here).text.data(),
+                    base::TcpAddressText(there).text.data());
+    }
     const auto done = WrapQp::start(s);
-    out_.print("qp %u start %s ird %u ord %u%s%s%s", number(),
-               s.parameters.is_initiator ? "initiator" : "responder", s.parameters.ird,
+    out_.print("qp %u start %s%s ird %u ord %u%s%s%s", number(),
+               s.parameters.is_initiator ? "initiator" : "responder", between, s.parameters.ird,
                s.parameters.ord, s.parameters.has_crc ? " crc" : "",
                s.parameters.send_markers ? " markers" : "", done ? "" : " REFUSED");
     return done;
@@ -132,30 +141,32 @@ class TraceQp final : public WrapQp {
   }
 
   Records& out_;
+  const EndsOf ends_of_;
   std::atomic<bool> is_end_told_ = false;
 };
 
 class TraceEngine final : public WrapEngine {
  public:
-  TraceEngine(std::unique_ptr<Engine> inner, Records& out)
-      : WrapEngine("trace", std::move(inner)), out_(out) {}
+  TraceEngine(std::unique_ptr<Engine> inner, Records& out, EndsOf ends_of)
+      : WrapEngine("trace", std::move(inner)), out_(out), ends_of_(ends_of) {}
 
  protected:
   std::unique_ptr<WrapCq> wrap_cq(std::unique_ptr<Cq> cq) override {
     return std::unique_ptr<WrapCq>(new (std::nothrow) TraceCq(std::move(cq), out_));
   }
   std::unique_ptr<WrapQp> wrap_qp(std::unique_ptr<Qp> qp) override {
-    return std::unique_ptr<WrapQp>(new (std::nothrow) TraceQp(std::move(qp), out_));
+    return std::unique_ptr<WrapQp>(new (std::nothrow) TraceQp(std::move(qp), out_, ends_of_));
   }
 
  private:
   Records& out_;
+  const EndsOf ends_of_;
 };
 
 }  // namespace
 
-std::unique_ptr<Engine> trace(std::unique_ptr<Engine> inner, Records& out) {
-  return std::unique_ptr<Engine>(new (std::nothrow) TraceEngine(std::move(inner), out));
+std::unique_ptr<Engine> trace(std::unique_ptr<Engine> inner, Records& out, EndsOf ends_of) {
+  return std::unique_ptr<Engine>(new (std::nothrow) TraceEngine(std::move(inner), out, ends_of));
 }
 
 const char* to_string(Refusal refusal) {

@@ -2,7 +2,7 @@
 // Prints what passes the seam: one line for each start, posted or refused request, completion and
 // end.
 //
-//   qp 1 start initiator ird 8 ord 8 crc
+//   qp 1 start initiator 127.0.0.1:50312 > 127.0.0.1:7471 ird 8 ord 8 crc
 //   qp 1 post Send id 7 100 bytes solicited
 //   qp 1 refused Read id 8: no slot in the completion queue
 //   qp 1 done Receive id 3 100 bytes ok
@@ -13,12 +13,15 @@
 #include <memory>
 
 #include "engine/engine.h"
+#include "engine/wrap/captured_start.h"
 #include "engine/wrap/records.h"
 
 namespace ddpsock::engine::wrap {
 
-// `out` is borrowed and outlives the engine. nullptr: no memory.
-std::unique_ptr<Engine> trace(std::unique_ptr<Engine> inner, Records& out);
+// `out` is borrowed and outlives the engine; `ends_of`, if there is one, says between
+// which addresses a queue pair is. nullptr: no memory.
+std::unique_ptr<Engine> trace(std::unique_ptr<Engine> inner, Records& out,
+                              EndsOf ends_of = nullptr);
 
 // For messages; static storage.
 const char* to_string(Refusal refusal);

@@ -11,6 +11,7 @@
 
 #include "base/cancellation.h"
 #include "base/keep_errno.h"
+#include "engine/observer.h"
 #include "shim/calls.h"
 #include "shim/calls/leaving.h"
 #include "shim/calls/stdio_files.h"
@@ -30,6 +31,16 @@
 
 namespace ddpsock::shim {
 namespace {
+
+// What is recorded to lies under a number of this process's, not of a child's in its memory.
+void make_room_at(unsigned first, unsigned last) {
+  if (!engine::is_observed.load(std::memory_order_relaxed)) [[likely]]
+    return;
+  if (is_any_ours() && !has_other_descriptors()) engine::observer->make_room(first, last);
+}
+void make_room_at(int fd) {
+  if (fd >= 0) make_room_at(static_cast<unsigned>(fd), static_cast<unsigned>(fd));
+}
 
 void duplicated(int from, int to) {
   if (to < 0 || from == to) return;
@@ -107,6 +118,7 @@ int chosen_close(int fd) {
 }
 
 int own_close_range(unsigned first, unsigned last, int flags) {
+  if (flags == 0 && first <= last) make_room_at(first, last);
   const auto wanted = static_cast<unsigned>(flags);
   const bool is_private = (wanted & CLOSE_RANGE_UNSHARE) != 0;
   // What is private now stays so when there is something of ours.
@@ -130,6 +142,7 @@ int own_close_range(unsigned first, unsigned last, int flags) {
 }
 
 void own_closefrom(int first) {
+  make_room_at(static_cast<unsigned>(std::max(first, 0)), ~0u);
   if (!is_any_ours()) return real.closefrom(first);
   drop_fd_range(first < 0 ? 0 : static_cast<unsigned>(first), ~0u);
   const int kept = engine::user_stream_engine().handover_fd();
@@ -146,6 +159,7 @@ int own_dup(int fd) {
 }
 
 int own_dup2(int fd, int target) {
+  make_room_at(target);
   make_room(fd, target);
   const int copy = real.dup2(fd, target);
   duplicated(fd, copy);
@@ -153,7 +167,10 @@ int own_dup2(int fd, int target) {
 }
 
 int own_dup3(int fd, int target, int flags) {
-  if ((flags & ~O_CLOEXEC) == 0) make_room(fd, target);
+  if ((flags & ~O_CLOEXEC) == 0) {
+    make_room_at(target);
+    make_room(fd, target);
+  }
   const int copy = real.dup3(fd, target, flags);
   duplicated(fd, copy);
   return copy;

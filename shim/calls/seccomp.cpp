@@ -199,25 +199,31 @@ static void give_up_listeners() {
 
 // What the kernel cannot read it refuses.
 static bool is_whole(const sock_fprog* program) {
-  return is_readable(program, sizeof(*program)) && program->len <= BPF_MAXINSNS &&
+  return is_readable(program, sizeof(*program)) && program->len > 0 &&
+         program->len <= BPF_MAXINSNS &&
          is_readable(program->filter, program->len * sizeof(sock_filter));
 }
 
-void before_seccomp(unsigned long mode, const void* program) {
-  const auto* const filter = static_cast<const sock_fprog*>(program);
-  const bool is_filter = mode == SECCOMP_MODE_FILTER && is_whole(filter);
-  if (mode != SECCOMP_MODE_STRICT && !is_filter) return;
-  if (engine::observer != nullptr)
-    engine::observer->fall_silent("the program has a seccomp filter from here on");
+// Null: strict mode.
+static void leave_for_filter(const sock_fprog* filter) {
   ask_with_nothing_kept();
   if (!is_any_ours() && !is_policy_active()) return;
-  if (is_filter && !would_hurt(*filter)) return;
+  if (filter != nullptr && !would_hurt(*filter)) return;
   const bool is_left =
       leave_ddp_mode_everywhere("a seccomp filter forbids system calls of DDPMODE");
   give_way_to_filter();
   const base::KeepErrno keep;
   give_up_listeners();
   if (is_left) engine::user_stream_engine().fall_silent();
+}
+
+void before_seccomp(unsigned long mode, const void* program) {
+  const auto* const filter = static_cast<const sock_fprog*>(program);
+  const bool is_filter = mode == SECCOMP_MODE_FILTER && is_whole(filter);
+  if (mode != SECCOMP_MODE_STRICT && !is_filter) return;
+  leave_for_filter(is_filter ? filter : nullptr);
+  if (engine::is_observed.load())
+    engine::observer->stop_recording("the program has a seccomp filter from here on");
 }
 
 int own_prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d) {

@@ -39,7 +39,10 @@ RecordedFile make_file(const char* option, const std::string& given, Bytes heade
   struct stat status{};
   if (fstat(fd.get(), &status) != 0) refuse(errno);
   if (!S_ISREG(status.st_mode)) stop("{}: {}: not a regular file", option, given);
+  if (status.st_uid != geteuid() || status.st_nlink != 1)
+    stop("{}: {}: it is somebody else's, or has another name, too", option, given);
   if (ftruncate(fd.get(), 0) != 0) refuse(errno);
+  if (fchmod(fd.get(), kMode) != 0) refuse(errno);
   // One octet of a trace, too, so that a full disk is known now; behind what it leaves there is
   // room for nothing.
   const uint8_t blank = '\n';

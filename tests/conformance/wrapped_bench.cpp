@@ -37,6 +37,9 @@ class WrappedBench final : public Bench {
 std::unique_ptr<Engine> capture(std::unique_ptr<Engine> inner, engine::wrap::Records& out) {
   return engine::wrap::pcap(std::move(inner), out);
 }
+std::unique_ptr<Engine> trace(std::unique_ptr<Engine> inner, engine::wrap::Records& out) {
+  return engine::wrap::trace(std::move(inner), out);
+}
 std::unique_ptr<Engine> idle_fault(std::unique_ptr<Engine> inner, engine::wrap::Records&) {
   return engine::wrap::fault(std::move(inner), {}, 1);
 }
@@ -44,7 +47,7 @@ std::unique_ptr<Engine> idle_fault(std::unique_ptr<Engine> inner, engine::wrap::
 }  // namespace
 
 std::unique_ptr<Bench> with_trace(std::unique_ptr<Bench> inner) {
-  return std::make_unique<WrappedBench>(std::move(inner), engine::wrap::trace);
+  return std::make_unique<WrappedBench>(std::move(inner), trace);
 }
 std::unique_ptr<Bench> with_pcap(std::unique_ptr<Bench> inner) {
   return std::make_unique<WrappedBench>(std::move(inner), capture);

@@ -18,7 +18,7 @@ CASES = "Starts.test_many_descriptors", "Starts.test_more_descriptors_than_are_k
 
 def seen_from_anywhere(argument):
     path = pathlib.Path(argument)
-    return str(path.resolve()) if path.exists() else argument
+    return str(path.resolve()) if path.is_file() else argument
 
 
 def main():

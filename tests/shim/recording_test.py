@@ -15,6 +15,7 @@ import resource
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -56,6 +57,15 @@ def play_server():
         announce(listener)
         with listener.accept()[0] as connection:
             serve_rounds(connection)
+            assert connection.recv(1) == b""
+
+
+def play_nibbling_server():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        announce(listener)
+        with listener.accept()[0] as connection:
+            for i in range(ROUNDS):
+                connection.sendall(b"".join(receive(connection, min(64, len(message(i)) - at)) for at in range(0, len(message(i)), 64)))
             assert connection.recv(1) == b""
 
 
@@ -167,6 +177,44 @@ def play_closing(port):
     assert os.stat(own).st_size == 0, "octets in the program's own file"
 
 
+def forbid_recording():
+    """A filter that kills for what only who records asks: the time of day by the instruction, and which signals are pending."""
+    load, equal, answer = 0x20, 0x15, 0x06
+    kill, allow = 0x80000000, 0x7FFF0000
+    program = [(load, 0, 0, 0), (equal, 4, 0, 127), (equal, 0, 2, 228), (load, 0, 0, 16), (equal, 1, 0, 0), (answer, 0, 0, allow),
+               (answer, 0, 0, kill)]
+    code = b"".join(struct.pack("HBBI", *one) for one in program)
+    libc = ctypes.CDLL(None, use_errno=True)
+    text = ctypes.create_string_buffer(code)
+    filter_of = struct.pack("HxxxxxxP", len(program), ctypes.addressof(text))
+    assert libc.prctl(38, 1, 0, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
+    assert libc.prctl(22, 2, filter_of, 0, 0) == 0  # PR_SET_SECCOMP
+
+
+def play_filtered(port):
+    talk(port, lambda i, _: forbid_recording() if i == ROUNDS // 2 else None)
+
+
+def play_filtered_before(port):
+    forbid_recording()
+    os.execv(sys.executable, [sys.executable, THIS, "play", "client", port])
+
+
+def play_half_closed(port):
+    """Reads on where it has said that it would not: bytes that come are no end of the peer's."""
+    with socket.create_connection(("127.0.0.1", int(port))) as connection:
+        connection.sendall(message(0))
+        assert receive(connection, 1) == message(0)
+        connection.shutdown(socket.SHUT_RD)
+        assert connection.recv(1) == b""
+        for i in range(1, ROUNDS):
+            connection.sendall(message(i))
+            got = b""
+            while len(got) < len(message(i)):
+                got += connection.recv(len(message(i)) - len(got))
+            assert got == message(i)
+
+
 def play_dead_port(port):
     """A connection that a filter of rules leaves plain."""
     with socket.create_connection(("127.0.0.1", int(port))) as connection:
@@ -244,6 +292,47 @@ class Recording(unittest.TestCase):
                         in_memory = sum(int(size) for size, where in sizes if where)
                         self.assertEqual(in_memory > SENT // 2, engine != "user", trace)
                 self.assertEqual(self.of_children("server.pcap") + self.of_children("client.trace"), [])
+
+    def test_what_lies_in_memory_is_numbered_behind_what_the_wire_has_carried(self):
+        port = self.exchange("shm")
+        command = [*decode.TSHARK, "-r", self.path("client.pcap"), "-Y", f"tcp.dstport=={port}", "-T", "fields", "-e", "iwarp_ddp.msn"]
+        fields = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=60, check=False).stdout
+        numbers = [int(n, 0) for n in fields.replace(",", " ").split()]
+        self.assertGreater(len(numbers), ROUNDS)
+        self.assertEqual(numbers, list(range(1, len(numbers) + 1)))
+
+    def test_a_reader_of_small_pieces_records_as_much_as_its_writer(self):
+        server, port = self.server("shm", "server", "nibbling_server")
+        self.run_client("shm", "client", port)
+        self.assertEqual(server.wait(60), 0)
+        sizes = [os.stat(self.path(f"{name}.pcap")).st_size for name in ("client", "server")]
+        self.assertLess(max(sizes), 1.2 * min(sizes))
+        self.assertEqual(self.bytes_of("server.pcap", port), (SENT, SENT))
+
+    def test_a_filter_that_comes_later(self):
+        for engine in ["user", "shm"]:
+            with self.subTest(engine):
+                self.exchange(engine, "filtered")
+                self.assertIn("nothing more is written: the program has a seccomp filter", self.text("client.trace"))
+
+    def test_a_filter_from_before(self):
+        self.exchange("user", "filtered_before")
+
+    def test_an_end_that_is_not_the_peers(self):
+        server, port = self.server("user", "server")
+        self.run_client("user", "client", port, "half_closed")
+        self.assertEqual(server.wait(60), 0)
+        self.assertNotIn("received end", self.text("client.trace"))
+
+    def test_another_users_file(self):
+        if os.geteuid() != 0:
+            self.skipTest("only the superuser makes files for others")
+        with open(self.path("theirs"), "wb"):
+            os.chown(self.path("theirs"), 65534, 65534)
+        done = subprocess.run([DDPRUN, "--pcap", self.path("theirs"), "true"], env=self.env, text=True, stderr=subprocess.PIPE,
+                              timeout=60, check=False)
+        self.assertEqual(done.returncode, FAILED)
+        self.assertIn("somebody else's", done.stderr)
 
     def test_programs_from_elsewhere(self):
         if not shutil.which("curl"):
@@ -376,7 +465,7 @@ class Recording(unittest.TestCase):
                 [connection] = self.judged("put.pcap", port, connections=1, is_cut=True).connections
                 self.assertGreater(connection.to_server.payload_bytes, 0)
                 trace = self.text("put.trace")
-                self.assertRegex(trace, r" qp 1 start initiator ird ")
+                self.assertRegex(trace, r" qp 1 start initiator \S+ > \S+ ird ")
                 self.assertRegex(trace, r" qp 1 post Send id ")
 
 

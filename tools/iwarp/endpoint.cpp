@@ -75,6 +75,7 @@ Status<Error> Endpoint::connect(const Address& to, const ConnectAttr& attr) {
   if (!fd) return fail(fd.error());
   connecting::Call wish{.startup = attr.startup,
                         .may_fall_back = attr.may_fall_back,
+                        .is_connecting = true,
                         .tcp_timeout = attr.tcp_timeout};
   wish.startup.max_ird = std::min(wish.startup.max_ird, attr_.max_ird);
   connecting::Handshake handshake(fd->get(), wish);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What a byte stream is to its connection: words that what relatives share and its own contract
 // (stream/stream.h) have in common.
-#ifndef DDPSOCK_ENGINE_STREAM_ATTR_H_
-#define DDPSOCK_ENGINE_STREAM_ATTR_H_
+#ifndef DDPSOCK_RELATIVES_STREAM_ATTR_H_
+#define DDPSOCK_RELATIVES_STREAM_ATTR_H_
 
 #include <netinet/in.h>
 
@@ -54,4 +54,4 @@ enum class StreamState : uint8_t {
 
 }  // namespace ddpsock::engine
 
-#endif  // DDPSOCK_ENGINE_STREAM_ATTR_H_
+#endif  // DDPSOCK_RELATIVES_STREAM_ATTR_H_
