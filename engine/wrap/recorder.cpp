@@ -70,6 +70,22 @@ const char* operation(uint8_t control) {
   }
 }
 
+// Of a call on a stream.
+const char* text_of(int error) {
+  switch (error) {
+    case ECONNRESET:
+      return "connection reset by peer";
+    case EPIPE:
+      return "broken pipe";
+    case EPROTO:
+      return "protocol error";
+    case ETIMEDOUT:
+      return "connection timed out";
+    default:
+      return "the call has failed";
+  }
+}
+
 base::TcpAddress address_of(long call, int fd) {
   sockaddr_in6 name{};
   socklen_t size = sizeof name;
@@ -175,12 +191,7 @@ class Recorder final : public Observer {
         line(who, "failed: %s", why);
         break;
       case Event::kError:
-        line(who, "error %d (%s)", error,
-             error == ECONNRESET  ? "reset"
-             : error == EPIPE     ? "broken pipe"
-             : error == EPROTO    ? "protocol error"
-             : error == ETIMEDOUT ? "timed out"
-                                  : "errno");
+        line(who, "error %d: %s", error, text_of(error));
         break;
       case Event::kSentEnd:
         line(who, "sent end");

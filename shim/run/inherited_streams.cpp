@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/socket_option.h"
 #include "shim/real.h"
 #include "shim/run/spawn_actions.h"
 
@@ -19,14 +20,8 @@ bool is_inheritable(int fd) {
 
 // 0 if it is no socket of TCP's.
 uint64_t cookie_of(int fd) {
-  int protocol = 0;
-  socklen_t size = sizeof protocol;
-  if (real.getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) != 0 ||
-      protocol != IPPROTO_TCP)
-    return 0;
-  uint64_t cookie = 0;
-  size = sizeof cookie;
-  return real.getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) == 0 ? cookie : 0;
+  const bool is_tcp = base::socket_option(fd, SOL_SOCKET, SO_PROTOCOL) == IPPROTO_TCP;
+  return is_tcp ? base::socket_option<uint64_t>(fd, SOL_SOCKET, SO_COOKIE).value_or(0) : 0;
 }
 
 // Is what the table has at `from` behind `fd`?
