@@ -2,9 +2,12 @@
 #include "shim/run/inherited_streams.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include <algorithm>
 
 #include "base/socket_option.h"
 #include "shim/real.h"
@@ -46,12 +49,13 @@ OtherNumbers::OtherNumbers() {
   }
 }
 
-int OtherNumbers::number_of(int fd) const {
+int OtherNumbers::number_of(int fd, size_t index) const {
   if (count_ == 0) return -1;
   const uint64_t cookie = has(fd) ? 0 : cookie_of(fd);
   for (size_t i = 0; i < count_; ++i) {
     const Number& n = numbers_[i];
-    if (cookie != 0 ? n.cookie == cookie : is_stream_behind(fd, n.fd)) return n.fd;
+    const bool is_it = cookie != 0 ? n.cookie == cookie : is_stream_behind(fd, n.fd);
+    if (is_it && index-- == 0) return n.fd;
   }
   return -1;
 }
@@ -65,8 +69,64 @@ bool OtherNumbers::has(int number) const {
 InheritedStreams::InheritedStreams(const posix_spawn_file_actions_t* actions, bool is_beside)
     : actions_(actions), is_beside_(is_beside), are_all_known_(!others_.is_full()) {
   if (is_vfork_child()) reopen_closed();
-  for (; next_ < fds_end() && count_ < found_.size(); ++next_)
-    if (is_inherited(next_)) found_[count_++] = next_;
+  for (; next_ < fds_end() && count_ < left_.size(); ++next_) {
+    const int fd = next_;
+    if (!is_stream(fd)) continue;
+    const bool is_here = is_left(fd);
+    if (is_here || is_duplicated_by(actions, fd)) add({fd, fd, false, is_here});
+    for (size_t i = 0; others_.number_of(fd, i) >= 0; ++i)
+      add({fd, others_.number_of(fd, i), true, true});
+  }
+  apply();
+}
+
+void InheritedStreams::add(Left left) {
+  if (count_ < left_.size())
+    left_[count_++] = left;
+  else
+    are_all_known_ = false;
+}
+
+void InheritedStreams::remove_from(int first, int last) {
+  const auto end = std::remove_if(left_.begin(), left_.begin() + count_, [=](const Left& left) {
+    return left.number >= first && left.number <= last;
+  });
+  count_ = static_cast<size_t>(end - left_.begin());
+}
+
+void InheritedStreams::apply_dup2(int from, int to) {
+  const auto end = left_.begin() + count_;
+  const auto source =
+      std::find_if(left_.begin(), end, [=](const Left& left) { return left.number == from; });
+  const bool is_known = source != end;
+  const Left copy = is_known ? Left{source->fd, to, true, true} : Left{};
+  remove_from(to, to);
+  if (is_known) add(copy);
+}
+
+// As posix_spawn does, one behind the other.
+void InheritedStreams::apply() {
+  for (const SpawnAction& action : all_of(actions_)) {
+    switch (action.kind) {
+      case SpawnAction::kClose:
+        remove_from(action.fd, action.fd);
+        break;
+      case SpawnAction::kOpen:
+        remove_from(action.open.fd, action.open.fd);
+        break;
+      case SpawnAction::kCloseFrom:
+        remove_from(action.fd, INT_MAX);
+        break;
+      case SpawnAction::kDup2:
+        apply_dup2(action.dup2.fd, action.dup2.target);
+        break;
+      default:
+        break;
+    }
+  }
+  const auto end = std::remove_if(left_.begin(), left_.begin() + count_,
+                                  [](const Left& left) { return !left.is_inherited; });
+  count_ = static_cast<size_t>(end - left_.begin());
 }
 
 // Nothing was executed.
@@ -92,14 +152,14 @@ void InheritedStreams::reopen_closed() {
   }
 }
 
-// Is it left to the program where it is?
+// Is the stream at `fd` left to the program where it is?
 bool InheritedStreams::is_left(int fd) const {
-  return is_inheritable(fd) && !others_.has(fd);
+  return is_stream(fd) && is_inheritable(fd) && !others_.has(fd);
 }
 
-bool InheritedStreams::is_inherited(int fd) const {
-  return is_stream(fd) &&
-         (is_left(fd) || is_duplicated_by(actions_, fd) || others_.number_of(fd) >= 0);
+bool InheritedStreams::is_first_of_its_stream(size_t i) const {
+  return std::none_of(left_.begin(), left_.begin() + i,
+                      [&](const Left& left) { return left.fd == left_[i].fd; });
 }
 
 bool InheritedStreams::does_stray(int fd) const {
@@ -109,21 +169,16 @@ bool InheritedStreams::does_stray(int fd) const {
 }
 
 bool InheritedStreams::is_meant(int fd) const {
-  const bool is_made = !is_left(fd) || is_duplicated_by(actions_, fd) || others_.number_of(fd) >= 0;
-  return (is_made || fd <= STDERR_FILENO) && !does_stray(fd);
+  const bool is_wanted = std::any_of(left_.begin(), left_.begin() + count_, [=](const Left& left) {
+    return left.fd == fd && (left.is_made || left.number <= STDERR_FILENO);
+  });
+  return is_wanted && !does_stray(fd);
 }
 
 unsigned InheritedStreams::strayed() const {
   unsigned bits = 0;
-  for (int number = STDIN_FILENO; number <= STDERR_FILENO; ++number) {
-    const int source = duplicated_to(actions_, number);
-    visit([&](int fd) {
-      const bool is_there = source >= 0           ? fd == source
-                            : others_.has(number) ? others_.number_of(fd) == number
-                                                  : fd == number && is_left(fd);
-      if (is_there && does_stray(fd)) bits |= 1U << number;
-    });
-  }
+  for (size_t i = 0; i < count_; ++i)
+    if (left_[i].number <= STDERR_FILENO && does_stray(left_[i].fd)) bits |= 1U << left_[i].number;
   return bits;
 }
 

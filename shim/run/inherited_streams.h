@@ -23,15 +23,16 @@ inline bool is_stream(int fd) {
   return use && has_live_stream(use.phase());
 }
 
-// Sockets of TCP that a vfork child has under numbers of which the table, its parent's, knows
-// nothing, or something else.
+// Sockets of TCP under numbers of which the table knows nothing, or, as it is the parent's in a
+// vfork child, something else.
 class OtherNumbers {
  public:
   OtherNumbers();
   // Then there may be more.
   bool is_full() const { return count_ == numbers_.size(); }
-  // Under which of these the stream is open too that the table has at `fd`; -1: none.
-  int number_of(int fd) const;
+  // The `index`-th of those under which the stream is open too that the table has at `fd`; -1:
+  // there are not so many.
+  int number_of(int fd, size_t index = 0) const;
   bool has(int number) const;
 
  private:
@@ -51,16 +52,17 @@ class InheritedStreams {
   // vfork child this is, goes on beside the program. What a vfork child has closed and leaves to
   // the program under another number is open here again, until it executes.
   InheritedStreams(const posix_spawn_file_actions_t* actions, bool is_beside);
-  ~InheritedStreams();
   InheritedStreams(const InheritedStreams&) = delete;
   InheritedStreams& operator=(const InheritedStreams&) = delete;
+  ~InheritedStreams();
 
   // visit(fd) for each, by the table's number.
   template <typename Visit>
   void visit(Visit visit) const {
-    for (size_t i = 0; i < count_; ++i) visit(found_[i]);
+    for (size_t i = 0; i < count_; ++i)
+      if (is_first_of_its_stream(i)) visit(left_[i].fd);
     for (int fd = next_; fd < fds_end(); ++fd)
-      if (is_inherited(fd)) visit(fd);
+      if (is_left(fd)) visit(fd);
   }
   // Or may there be one that could not be found?
   bool is_any() const { return count_ > 0 || next_ < fds_end() || !are_all_known_; }
@@ -74,17 +76,29 @@ class InheritedStreams {
   unsigned strayed() const;
 
  private:
+  // The stream that the table has at `fd` is the program's `number`.
+  struct Left {
+    int fd, number;
+    bool is_made;       // for the program
+    bool is_inherited;  // false: close-on-exec
+  };
+
   void reopen_closed();
+  void add(Left left);
+  void remove_from(int first, int last);
+  void apply();
+  void apply_dup2(int from, int to);
   bool is_left(int fd) const;
-  bool is_inherited(int fd) const;
+  bool is_first_of_its_stream(size_t i) const;
   bool does_stray(int fd) const;
 
   const posix_spawn_file_actions_t* const actions_;
   const bool is_beside_;
   const OtherNumbers others_;
-  std::array<int, 64> found_, reopened_;
+  std::array<Left, 64> left_;
+  std::array<int, 64> reopened_;
   size_t count_ = 0, count_reopened_ = 0;
-  int next_ = 0;  // from here on they are looked for anew
+  int next_ = 0;  // from here on they are looked for anew, and what is done to them is not known
   bool are_all_known_;
 };
 

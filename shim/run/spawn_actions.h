@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include <algorithm>
+#include <span>
 
 namespace ddpsock::shim {
 
@@ -21,37 +22,27 @@ struct SpawnAction {
     int flags;
     mode_t mode;
   };
-  enum : int { kClose, kDup2 } kind;
+  enum : int { kClose, kDup2, kOpen, kChdir, kFchdir, kCloseFrom } kind;
   union {
+    int fd;  // of kClose and kCloseFrom
     Dup2 dup2;
     Open open;
   };
 };
 static_assert(sizeof(SpawnAction) == 32 && sizeof(posix_spawn_file_actions_t) == 80);
 
-// `actions` may be null.
-template <typename Is>
-bool is_any_action(const posix_spawn_file_actions_t* actions, Is is) {
-  if (actions == nullptr) return false;
-  const auto* all = reinterpret_cast<const SpawnAction*>(actions->__actions);
-  return std::any_of(all, all + actions->__used, is);
+// In order. `actions` may be null.
+inline std::span<const SpawnAction> all_of(const posix_spawn_file_actions_t* actions) {
+  if (actions == nullptr) return {};
+  return {reinterpret_cast<const SpawnAction*>(actions->__actions),
+          static_cast<size_t>(actions->__used)};
 }
 
 // Is `fd` duplicated there? The copy is inherited, whatever its own flags say.
 inline bool is_duplicated_by(const posix_spawn_file_actions_t* actions, int fd) {
-  return is_any_action(actions, [fd](const SpawnAction& action) {
+  return std::ranges::any_of(all_of(actions), [fd](const SpawnAction& action) {
     return action.kind == SpawnAction::kDup2 && action.dup2.fd == fd;
   });
-}
-
-// What becomes number `target` there; -1: it is not made.
-inline int duplicated_to(const posix_spawn_file_actions_t* actions, int target) {
-  int source = -1;
-  is_any_action(actions, [&](const SpawnAction& action) {
-    if (action.kind == SpawnAction::kDup2 && action.dup2.target == target) source = action.dup2.fd;
-    return false;
-  });
-  return source;
 }
 
 }  // namespace ddpsock::shim

@@ -129,6 +129,24 @@ subprocess.run(["/bin/cat"], stdin=7, stdout=9, env={})
                 _, got = self.run_wrapper(shell(f"read line; LD_PRELOAD= /bin/true {redirection}; echo answer >&0"))
                 self.assertIn(b"b'answer\\n'\n", got)
 
+    def test_what_posix_spawn_closes_is_not_the_programs(self):
+        for actions in ("[(os.POSIX_SPAWN_CLOSE, 7)]", "[(os.POSIX_SPAWN_DUP2, 7, 0), (os.POSIX_SPAWN_CLOSE, 7), (os.POSIX_SPAWN_CLOSE, 0)]",
+                        "[(os.POSIX_SPAWN_DUP2, 7, 0), (os.POSIX_SPAWN_CLOSE, 7), (os.POSIX_SPAWN_OPEN, 0, '/dev/null', os.O_RDONLY, 0)]"):
+            with self.subTest(actions):
+                _, got = self.run_wrapper(python(f"""
+os.waitpid(os.posix_spawn("/bin/true", ["true"], {{}}, file_actions={actions}), 0)
+os.write(7, b"answer")
+"""))
+                self.assertIn(b"b'answer'\n", got)
+
+    def test_a_helper_that_has_it_twice(self):
+        for spawn in ("""subprocess.run(["/usr/bin/env", "-i", "/bin/true"], stdin=0, stdout=0)""",
+                      """os.waitpid(os.posix_spawn("/usr/bin/env", ["env", "-i", "/bin/true"], os.environ, file_actions=[
+    (os.POSIX_SPAWN_DUP2, 0, 15), (os.POSIX_SPAWN_DUP2, 15, 0), (os.POSIX_SPAWN_DUP2, 15, 1)]), 0)"""):
+            with self.subTest(spawn):
+                _, got = self.run_wrapper(python(f"{spawn}\nos.write(0, b'answer')\n"))
+                self.assertIn(b"b'answer'\n", got)
+
     def test_an_exec_that_fails(self):
         with open(os.path.join(self.folder, "text"), "wb") as file:
             file.write(b"no kernel runs this\n")
