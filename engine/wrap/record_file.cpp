@@ -80,8 +80,13 @@ bool RecordLock::acquire() {
     new (&lease_) base::Lease();
     generation_.store(mine);
   }
-  const auto got = lease_.acquire(base::now() + kPatience);
-  return got == base::Lease::Outcome::kAcquired || got == base::Lease::Outcome::kInherited;
+  // Where it was not had in that time, the next ones do not wait for it again.
+  const bool has_missed = has_missed_.load(std::memory_order_relaxed);
+  const auto got = has_missed ? lease_.try_take_over() : lease_.acquire(base::now() + kPatience);
+  const bool is_held =
+      got == base::Lease::Outcome::kAcquired || got == base::Lease::Outcome::kInherited;
+  if (is_held == has_missed) has_missed_.store(!is_held, std::memory_order_relaxed);
+  return is_held;
 }
 
 Quietly::Quietly(RecordLock& lock) : lock_(lock) {

@@ -35,6 +35,7 @@ class RecordLock {
  private:
   base::Lease lease_;
   std::atomic<uint32_t> generation_{0};
+  std::atomic<bool> has_missed_{false};
 };
 
 // For a scope: no signal is delivered to this thread, so that no handler finds the lock taken by

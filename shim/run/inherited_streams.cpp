@@ -43,8 +43,8 @@ bool is_stream_behind(int from, int fd) {
 OtherNumbers::OtherNumbers() {
   const bool may_differ = is_vfork_child();
   for (int fd = 0; fd < fds_end() + kBeyond && !is_full(); ++fd) {
-    if (is_ours(fd) && (!may_differ || is_stream_behind(fd, fd))) continue;
-    if (!is_inheritable(fd)) continue;
+    if (is_ours(fd) && !may_differ) continue;
+    if (!is_inheritable(fd) || (is_ours(fd) && is_stream_behind(fd, fd))) continue;
     if (const uint64_t cookie = cookie_of(fd); cookie != 0) numbers_[count_++] = {fd, cookie};
   }
 }
@@ -137,6 +137,7 @@ InheritedStreams::~InheritedStreams() {
 // As Python's subprocess closes them. Nothing is replaced: a child may share its descriptors with
 // threads that open others meanwhile.
 void InheritedStreams::reopen_closed() {
+  if (others_.is_empty()) return;
   for (int fd = 0; fd < fds_end(); ++fd) {
     if (!is_stream(fd) || real.fcntl(fd, F_GETFD) >= 0) continue;
     const int number = others_.number_of(fd);

@@ -28,6 +28,7 @@ inline bool is_stream(int fd) {
 class OtherNumbers {
  public:
   OtherNumbers();
+  bool is_empty() const { return count_ == 0; }
   // Then there may be more.
   bool is_full() const { return count_ == numbers_.size(); }
   // The `index`-th of those under which the stream is open too that the table has at `fd`; -1:
