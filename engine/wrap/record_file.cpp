@@ -69,13 +69,17 @@ void forget_too_large() {
 // Another thread's record is written in less, but on a disk that stands.
 constexpr Duration kPatience = Duration::from_ms(100);
 constexpr uint32_t kBeingFreed = ~0u;
+constexpr int kMostLooks = 10'000;
 constexpr unsigned kMostNumbers = 1u << 20;  // fs.nr_open
 
 }  // namespace
 
 bool RecordLock::acquire() {
   const uint32_t mine = base::process_generation();
+  int looks = 0;
   for (uint32_t seen = generation_.load(); seen != mine; seen = generation_.load()) {
+    // For ever, if its process forked in the middle of that.
+    if (++looks > kMostLooks) return false;
     if (seen == kBeingFreed || !generation_.compare_exchange_strong(seen, kBeingFreed)) continue;
     new (&lease_) base::Lease();
     generation_.store(mine);

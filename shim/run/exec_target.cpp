@@ -62,23 +62,23 @@ bool has_capabilities(const Seen& seen) {
   return is_named && base::kernel::getxattr(seen.path, kName, nullptr, 0) > 0;
 }
 
-// Neither a process that has given it up nor a file system mounted so changes users.
-bool are_users_kept(const Seen& seen) {
-  if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1) return true;
+bool is_nosuid(const Seen& seen) {
   struct statfs where;
   const long result = seen.fd >= 0 ? base::kernel_call(SYS_fstatfs, seen.fd, &where)
                                    : base::kernel_call(SYS_statfs, seen.path, &where);
   return result == 0 && (where.f_flags & ST_NOSUID) != 0;
 }
 
+// A process that has given up new privileges keeps its user; but a file's capabilities keep the
+// dynamic linker from preloading there too.
 bool changes_user(const Seen& seen) {
   const struct stat& file = seen.file;
   const mode_t mode = file.st_mode;
-  const bool changes =
+  const bool is_set_id =
       ((mode & S_ISUID) != 0 && file.st_uid != base::kernel::geteuid()) ||
-      ((mode & S_ISGID) != 0 && (mode & S_IXGRP) != 0 && file.st_gid != base::kernel::getegid()) ||
-      has_capabilities(seen);
-  return changes && !are_users_kept(seen);
+      ((mode & S_ISGID) != 0 && (mode & S_IXGRP) != 0 && file.st_gid != base::kernel::getegid());
+  const bool counts = is_set_id && prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1;
+  return (counts || has_capabilities(seen)) && !is_nosuid(seen);
 }
 
 // Does the kernel perhaps know what runs files of other formats, and of other machines?

@@ -69,7 +69,7 @@ bool OtherNumbers::has(int number) const {
 InheritedStreams::InheritedStreams(const posix_spawn_file_actions_t* actions, bool is_beside)
     : actions_(actions), is_beside_(is_beside), are_all_known_(!others_.is_full()) {
   if (is_vfork_child()) reopen_closed();
-  for (; next_ < fds_end() && count_ < left_.size(); ++next_) {
+  for (; next_ < end_ && count_ < left_.size(); ++next_) {
     const int fd = next_;
     if (!is_stream(fd)) continue;
     const bool is_here = is_left(fd);

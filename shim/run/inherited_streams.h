@@ -62,11 +62,11 @@ class InheritedStreams {
   void visit(Visit visit) const {
     for (size_t i = 0; i < count_; ++i)
       if (is_first_of_its_stream(i)) visit(left_[i].fd);
-    for (int fd = next_; fd < fds_end(); ++fd)
+    for (int fd = next_; fd < end_; ++fd)
       if (is_left(fd)) visit(fd);
   }
   // Or may there be one that could not be found?
-  bool is_any() const { return count_ > 0 || next_ < fds_end() || !are_all_known_; }
+  bool is_any() const { return count_ > 0 || next_ < end_ || !are_all_known_; }
 
   // Is the program started for the stream at `fd`? That is so under 0 to 2, as inetd's are, and
   // where a number was made for it. Others it has by accident; and also, under any number, what
@@ -99,6 +99,7 @@ class InheritedStreams {
   std::array<Left, 64> left_;
   std::array<int, 64> reopened_;
   size_t count_ = 0, count_reopened_ = 0;
+  const int end_ = fds_end();  // what others open meanwhile is not meant
   int next_ = 0;  // from here on they are looked for anew, and what is done to them is not known
   bool are_all_known_;
 };
