@@ -7,19 +7,20 @@
 #include <fcntl.h>
 
 #include "base/fd.h"
+#include "base/kernel_view.h"
 #include "shim/exec_environment.h"
 
 namespace ddpsock::shim {
 
-// Calls visit(fd) for each; without /proc for the first 1024 numbers, open or not. No allocation;
-// works in a vfork child.
+// Calls visit(fd) for each; without /proc for the first 1024 numbers, open or not, and then it
+// returns false. No allocation, no cancellation point; works in a vfork child.
 template <typename Visit>
-void visit_open_fds(Visit visit) {
+bool visit_open_fds(Visit visit) {
   constexpr int kFirst = 1024;
-  const int list = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int list = base::kernel::open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (list < 0) {
     for (int fd = 0; fd < kFirst; ++fd) visit(fd);
-    return;
+    return false;
   }
   alignas(dirent64) char entries[2048];
   for (ssize_t size; (size = getdents64(list, entries, sizeof(entries))) > 0;) {
@@ -30,6 +31,7 @@ void visit_open_fds(Visit visit) {
     }
   }
   base::close_own(list);
+  return true;
 }
 
 }  // namespace ddpsock::shim

@@ -22,6 +22,7 @@
 #include "base/keep_errno.h"
 #include "base/socket_option.h"
 #include "base/sys.h"
+#include "base/wake.h"
 
 namespace ddpsock::engine {
 
@@ -92,6 +93,7 @@ int wait_ready(int fd, short events, Time deadline) {
     int64_t ms = -1;
     if (deadline != kNever) ms = std::min<int64_t>((deadline - base::now()).ceil_ms(), INT_MAX);
     const int r = base::sys.poll(&p, 1, static_cast<int>(ms));
+    base::note_wake();
     if (r > 0) return 0;
     if (r < 0) return errno;
     if (deadline != kNever && base::now() >= deadline) return EAGAIN;

@@ -27,7 +27,8 @@ bool has_peer_ended(int fd);
 // Or both ends have ended, and the peer knows.
 bool has_been_reset(int fd);
 
-// 0 when ready or in error, else EAGAIN (deadline), EINTR, EBADF (-1: poll() itself would wait).
+// Notes the sleep. 0 when ready or in error, else EAGAIN (deadline), EINTR, EBADF (-1: poll()
+// itself would wait).
 int wait_ready(int fd, short events, Time deadline);
 
 // From SO_RCVTIMEO or SO_SNDTIMEO, counted from now; kNever if unset.

@@ -150,6 +150,8 @@ class Stream : public FpduWay {
   // the stream. Never waits for a call; async-signal-safe.
   virtual void before_exit(int /*fd*/) {}
 
+  // The socket's SO_COOKIE; 0: the kernel gave none, and the stream is taken at its number.
+  virtual uint64_t cookie() const { return 0; }
   // Is `fd` this connection? Asks the kernel where a call of this process has slept since it was
   // asked last, once in a few ms, and says yes else.
   bool is_behind(int fd) {

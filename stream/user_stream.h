@@ -98,6 +98,7 @@ class UserStream final : public Stream {
   Result<size_t> receive_fpdus(int fd, std::span<const MutBytes> to) override {
     return engine::receive_fpdus(c_, fd, to);
   }
+  uint64_t cookie() const override { return c_.r.cookie; }
   uint32_t max_chunk() const override { return status().max_payload; }
 
  private:

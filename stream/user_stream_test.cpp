@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/sys.h"
+#include "base/wake.h"
 #include "rdmap/terminate.h"
 #include "stream/chunk.h"
 #include "stream/hello.h"
@@ -747,6 +748,29 @@ TEST_F(CutFpdu, AResetBeforeItsRestIsToldOnceAlsoInsideAnFpduOfThePeers) {
   expect_part();
   EXPECT_EQ(recv_error(), ECONNRESET);
   EXPECT_EQ(b.recv(10).size(), 0u);
+}
+
+// Others may have closed numbers meanwhile where no preload sees it.
+TEST_F(CutFpdu, WhoWaitsForRoomForItsRestHasSlept) {
+  static bool has_room;
+  has_room = false;
+  base::sys.send = [](int fd, const void* fpdu, size_t, int flags) {
+    base::sys.send = [](int fd_of_rest, const void* rest, size_t left, int how) {
+      if (has_room) return ::send(fd_of_rest, rest, left, how);
+      errno = EAGAIN;
+      return ssize_t{-1};
+    };
+    base::sys.poll = [](pollfd* fds, nfds_t count, int ms) {
+      has_room = ms != 0;
+      return ::poll(fds, count, ms);
+    };
+    base::wake_tick = 0;
+    return ::send(fd, fpdu, 100, flags);
+  };
+  EXPECT_EQ(b.send(pattern(1000)).count, 1000);
+  base::sys.poll = ::poll;
+  EXPECT_TRUE(has_room);
+  EXPECT_NE(base::last_wake(), 0);
 }
 
 class ShutInsideAnFpdu : public CutFpdu {

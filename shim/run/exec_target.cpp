@@ -31,6 +31,7 @@ constexpr char kShell[] = "/bin/sh";  // interprets what is neither ELF nor name
 constexpr const char kStatic[] = "the program is static";
 constexpr const char kAnotherUsers[] = "the program runs as another user";
 constexpr const char kUnreadable[] = "the program cannot be read";
+constexpr const char kAnotherMachines[] = "the program is of another kind of machine";
 constexpr const char kUntold[] = "the program cannot be told";
 constexpr int kMostFiles = 6;  // the program and those that interpret, as the kernel has it
 using Path = std::array<char, PATH_MAX>;
@@ -41,7 +42,8 @@ bool is_static(int fd, const Elf64_Ehdr& header) {
   for (unsigned i = 0; i < header.e_phnum; ++i) {
     Elf64_Phdr part;
     const auto offset = static_cast<off_t>(header.e_phoff + uint64_t{i} * header.e_phentsize);
-    if (pread(fd, &part, sizeof(part), offset) != static_cast<ssize_t>(sizeof(part))) return false;
+    if (base::kernel::pread(fd, &part, sizeof(part), offset) != static_cast<ssize_t>(sizeof(part)))
+      return false;
     if (part.p_type == PT_INTERP) return false;
   }
   return true;
@@ -87,10 +89,10 @@ bool has_other_formats() {
   return base::kernel::stat("/proc/sys/fs/binfmt_misc/register", file) == 0;
 }
 
-bool is_of_this_machine(const Head& head) {
+bool can_run_on_this_machine(const Head& head) {
   Elf32_Ehdr header;  // as far as is asked for, both classes are the same
   std::memcpy(&header, head.data(), sizeof header);
-  return header.e_machine == kMachine || (kMachine == EM_X86_64 && header.e_machine == EM_386);
+  return header.e_machine == kMachine || header.e_machine == kMachineOf32Bits;
 }
 
 // The interpreter that a script's first line names. False: it is no script.
@@ -107,7 +109,7 @@ bool read_interpreter(std::string_view line, Path& interpreter) {
 
 const char* judge_elf(const Seen& seen, const Head& head) {
   if (changes_user(seen)) return kAnotherUsers;
-  if (head[EI_CLASS] != ELFCLASS64) return "the program is of another kind of machine";
+  if (head[EI_CLASS] != ELFCLASS64) return kAnotherMachines;
   Elf64_Ehdr header;
   std::memcpy(&header, head.data(), sizeof header);
   return is_static(seen.fd, header) ? kStatic : nullptr;
@@ -116,11 +118,12 @@ const char* judge_elf(const Seen& seen, const Head& head) {
 // `next` set: it depends on that program.
 ExecOutlook judge(const Seen& seen, bool has_shell, Path& next) {
   Head head{};
-  const ssize_t size = seen.fd < 0 ? -1 : pread(seen.fd, head.data(), head.size(), 0);
+  const ssize_t size = seen.fd < 0 ? -1 : base::kernel::pread(seen.fd, head.data(), head.size(), 0);
   if (size < 0) return {true, changes_user(seen) ? kAnotherUsers : kUnreadable};
   if (std::memcmp(head.data(), ELFMAG, SELFMAG) == 0) {
-    const bool is_known = is_of_this_machine(head) || has_other_formats();
-    return {is_known, is_known ? judge_elf(seen, head) : nullptr};
+    if (can_run_on_this_machine(head)) return {true, judge_elf(seen, head)};
+    // Where /proc is not whole the kernel may know what runs it all the same.
+    return {has_other_formats(), kAnotherMachines};
   }
   const std::string_view text(head.data(), static_cast<size_t>(size));
   if (read_interpreter(text, next)) return {true, nullptr};
@@ -185,8 +188,9 @@ ExecOutlook look_at(const ExecTarget& target) {
     Seen seen{directory, path.data(), {}, -1};
     if (!see(seen)) return {false, nullptr};
     const bool is_file_itself = path[0] == '\0';
-    seen.fd = is_file_itself ? directory
-                             : openat(directory, path.data(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    seen.fd = is_file_itself
+                  ? directory
+                  : base::kernel::open(path.data(), O_RDONLY | O_CLOEXEC | O_NONBLOCK, directory);
     const ExecOutlook outlook = judge(seen, target.has_shell, next);
     if (seen.fd >= 0 && !is_file_itself) base::close_own(seen.fd);
     if (next[0] == '\0') return outlook;

@@ -4,12 +4,17 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 
+#include "base/fd.h"
+#include "base/kernel_call.h"
 #include "base/socket_option.h"
+#include "shim/open_fds.h"
 #include "shim/real.h"
 #include "shim/run/spawn_actions.h"
 
@@ -27,57 +32,76 @@ uint64_t cookie_of(int fd) {
   return is_tcp ? base::socket_option<uint64_t>(fd, SOL_SOCKET, SO_COOKIE).value_or(0) : 0;
 }
 
-// Is what the table has at `from` behind `fd`?
-bool is_stream_behind(int from, int fd) {
-  const SocketUse use(from);
-  if (!use || !has_live_stream(use.phase())) return false;
-  engine::Stream& stream = *use->stream.load(std::memory_order_acquire);
-  stream.forget_comparison();
-  const bool is_it = stream.is_behind(fd);
-  stream.forget_comparison();
-  return is_it;
+// Of the stream that the table has at `fd`; 0: there is none, or it has none.
+uint64_t cookie_of_stream(int fd) {
+  const SocketUse use(fd);
+  if (!use || !has_live_stream(use.phase())) return 0;
+  return use->stream.load(std::memory_order_acquire)->cookie();
 }
 
 }  // namespace
 
 OtherNumbers::OtherNumbers() {
   const bool may_differ = is_vfork_child();
-  for (int fd = 0; fd < fds_end() + kBeyond && !is_full(); ++fd) {
-    if (is_ours(fd) && !may_differ) continue;
-    if (!is_inheritable(fd) || (is_ours(fd) && is_stream_behind(fd, fd))) continue;
-    if (const uint64_t cookie = cookie_of(fd); cookie != 0) numbers_[count_++] = {fd, cookie};
-  }
+  if (!visit_open_fds([&](int fd) { note(fd, may_differ); })) is_part_ = true;
 }
 
-int OtherNumbers::number_of(int fd, size_t index) const {
-  if (count_ == 0) return -1;
-  const uint64_t cookie = has(fd) ? 0 : cookie_of(fd);
-  for (size_t i = 0; i < count_; ++i) {
-    const Number& n = numbers_[i];
-    const bool is_it = cookie != 0 ? n.cookie == cookie : is_stream_behind(fd, n.fd);
-    if (is_it && index-- == 0) return n.fd;
-  }
+void OtherNumbers::note(int fd, bool may_differ) {
+  if ((is_ours(fd) && !may_differ) || !is_inheritable(fd)) return;
+  const uint64_t cookie = cookie_of(fd);
+  if (cookie == 0 || (is_ours(fd) && cookie == cookie_of_stream(fd))) return;
+  if (count_ < numbers_.size())
+    numbers_[count_++] = {fd, cookie};
+  else
+    is_part_ = true;
+}
+
+int OtherNumbers::number_of(uint64_t cookie, size_t index) const {
+  for (size_t i = 0; i < count_ && cookie != 0; ++i)
+    if (numbers_[i].cookie == cookie && index-- == 0) return numbers_[i].fd;
   return -1;
 }
 
-bool OtherNumbers::has(int number) const {
-  for (size_t i = 0; i < count_; ++i)
-    if (numbers_[i].fd == number) return true;
-  return false;
+PutBack::PutBack(int fd, int at) : fd_(fd), at_(at), is_there_(fd == at || put_over()) {}
+
+// A child may share its descriptors with threads that use others meanwhile: what is there already
+// is replaced in a table of its own only, which executing a program makes anyway.
+bool PutBack::put_over() {
+  const int copy = real.fcntl(at_, F_DUPFD_CLOEXEC, fd_);
+  if (copy == fd_) return true;
+  if (copy < 0) return false;
+  base::close_own(copy);
+  if (base::kernel_call(SYS_unshare, CLONE_FILES) != 0) return false;
+  flags_ = real.fcntl(fd_, F_GETFD);
+  replaced_ = real.fcntl(fd_, F_DUPFD_CLOEXEC, base::high_number());
+  return replaced_ >= 0 && base::kernel_call(SYS_dup3, at_, fd_, O_CLOEXEC) == fd_;
+}
+
+PutBack::~PutBack() {
+  if (fd_ == at_) return;
+  if (replaced_ >= 0) {
+    base::kernel_call(SYS_dup3, replaced_, fd_, (flags_ & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0);
+    base::close_own(replaced_);
+  } else if (is_there_) {
+    base::close_own(fd_);
+  }
 }
 
 InheritedStreams::InheritedStreams(const posix_spawn_file_actions_t* actions, bool is_beside)
-    : actions_(actions), is_beside_(is_beside), are_all_known_(!others_.is_full()) {
-  if (is_vfork_child()) reopen_closed();
-  for (; next_ < end_ && count_ < left_.size(); ++next_) {
-    const int fd = next_;
-    if (!is_stream(fd)) continue;
-    const bool is_here = is_left(fd);
-    if (is_here || is_duplicated_by(actions, fd)) add({fd, fd, false, is_here});
-    for (size_t i = 0; others_.number_of(fd, i) >= 0; ++i)
-      add({fd, others_.number_of(fd, i), true, true});
-  }
+    : actions_(actions), is_beside_(is_beside), are_all_known_(!others_.is_part()) {
+  for (; next_ < end_ && count_ < left_.size(); ++next_)
+    if (is_stream(next_)) find(next_);
   apply();
+}
+
+void InheritedStreams::find(int fd) {
+  const uint64_t cookie = cookie_of_stream(fd);
+  const int at = is_there(fd) ? fd : others_.number_of(cookie);
+  const bool is_inherited = is_left(fd);
+  if (is_inherited || (at == fd && is_duplicated_by(actions_, fd)))
+    add({fd, fd, fd, false, is_inherited});
+  for (size_t i = 0; others_.number_of(cookie, i) >= 0; ++i)
+    add({fd, at, others_.number_of(cookie, i), true, true});
 }
 
 void InheritedStreams::add(Left left) {
@@ -99,7 +123,7 @@ void InheritedStreams::apply_dup2(int from, int to) {
   const auto source =
       std::find_if(left_.begin(), end, [=](const Left& left) { return left.number == from; });
   const bool is_known = source != end;
-  const Left copy = is_known ? Left{source->fd, to, true, true} : Left{};
+  const Left copy = is_known ? Left{source->fd, source->at, to, true, true} : Left{};
   remove_from(to, to);
   if (is_known) add(copy);
 }
@@ -129,33 +153,16 @@ void InheritedStreams::apply() {
   count_ = static_cast<size_t>(end - left_.begin());
 }
 
-// Nothing was executed.
-InheritedStreams::~InheritedStreams() {
-  for (size_t i = 0; i < count_reopened_; ++i) real.close(reopened_[i]);
-}
-
-// As Python's subprocess closes them. Nothing is replaced: a child may share its descriptors with
-// threads that open others meanwhile.
-void InheritedStreams::reopen_closed() {
-  if (others_.is_empty()) return;
-  for (int fd = 0; fd < fds_end(); ++fd) {
-    if (!is_stream(fd) || real.fcntl(fd, F_GETFD) >= 0) continue;
-    const int number = others_.number_of(fd);
-    if (number < 0) continue;
-    const int copy =
-        count_reopened_ < reopened_.size() ? real.fcntl(number, F_DUPFD_CLOEXEC, fd) : -1;
-    if (copy == fd) {
-      reopened_[count_reopened_++] = fd;
-    } else {
-      if (copy >= 0) real.close(copy);
-      are_all_known_ = false;
-    }
-  }
+// Is `fd` still the stream that the table has there?
+bool InheritedStreams::is_there(int fd) const {
+  if (!is_vfork_child()) return true;
+  const uint64_t cookie = cookie_of_stream(fd);
+  return cookie == 0 || cookie == cookie_of(fd);
 }
 
 // Is the stream at `fd` left to the program where it is?
 bool InheritedStreams::is_left(int fd) const {
-  return is_stream(fd) && is_inheritable(fd) && !others_.has(fd);
+  return is_stream(fd) && is_inheritable(fd) && is_there(fd);
 }
 
 bool InheritedStreams::is_first_of_its_stream(size_t i) const {

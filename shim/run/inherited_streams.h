@@ -29,39 +29,62 @@ class OtherNumbers {
  public:
   OtherNumbers();
   bool is_empty() const { return count_ == 0; }
-  // Then there may be more.
-  bool is_full() const { return count_ == numbers_.size(); }
-  // The `index`-th of those under which the stream is open too that the table has at `fd`; -1:
-  // there are not so many.
-  int number_of(int fd, size_t index = 0) const;
-  bool has(int number) const;
+  // May there be more?
+  bool is_part() const { return is_part_; }
+  // The `index`-th of those under which a socket of this cookie is open too; -1: there are not so
+  // many.
+  int number_of(uint64_t cookie, size_t index = 0) const;
 
  private:
-  static constexpr int kBeyond = 16;
   struct Number {
     int fd;
     uint64_t cookie;
   };
 
+  void note(int fd, bool may_differ);
+
   std::array<Number, 64> numbers_;
   size_t count_ = 0;
+  bool is_part_ = false;
+};
+
+// What is open at `at` is so at `fd` too, as long as this lives; with both the same nothing is
+// done.
+class PutBack {
+ public:
+  PutBack(int fd, int at);
+  PutBack(const PutBack&) = delete;
+  PutBack& operator=(const PutBack&) = delete;
+  ~PutBack();
+
+  explicit operator bool() const { return is_there_; }
+
+ private:
+  bool put_over();
+
+  const int fd_, at_;
+  int replaced_ = -1;  // what was at `fd_`, elsewhere
+  int flags_ = 0;      // and its FD_CLOEXEC
+  bool is_there_;
 };
 
 class InheritedStreams {
  public:
   // `actions`: what posix_spawn does first, or null. `is_beside`: this process, or the one whose
-  // vfork child this is, goes on beside the program. What a vfork child has closed and leaves to
-  // the program under another number is open here again, until it executes.
+  // vfork child this is, goes on beside the program.
   InheritedStreams(const posix_spawn_file_actions_t* actions, bool is_beside);
   InheritedStreams(const InheritedStreams&) = delete;
   InheritedStreams& operator=(const InheritedStreams&) = delete;
-  ~InheritedStreams();
 
-  // visit(fd) for each, by the table's number.
+  // visit(fd) for each, by the table's number. What a vfork child has closed or replaced there, and
+  // leaves to the program under another number, is open there meanwhile; left out where that cannot
+  // be.
   template <typename Visit>
   void visit(Visit visit) const {
-    for (size_t i = 0; i < count_; ++i)
-      if (is_first_of_its_stream(i)) visit(left_[i].fd);
+    for (size_t i = 0; i < count_; ++i) {
+      if (!is_first_of_its_stream(i)) continue;
+      if (const PutBack there(left_[i].fd, left_[i].at); there) visit(left_[i].fd);
+    }
     for (int fd = next_; fd < end_; ++fd)
       if (is_left(fd)) visit(fd);
   }
@@ -77,18 +100,19 @@ class InheritedStreams {
   unsigned strayed() const;
 
  private:
-  // The stream that the table has at `fd` is the program's `number`.
+  // The stream that the table has at `fd`, and which is open at `at`, is the program's `number`.
   struct Left {
-    int fd, number;
+    int fd, at, number;
     bool is_made;       // for the program
     bool is_inherited;  // false: close-on-exec
   };
 
-  void reopen_closed();
+  void find(int fd);
   void add(Left left);
   void remove_from(int first, int last);
   void apply();
   void apply_dup2(int from, int to);
+  bool is_there(int fd) const;
   bool is_left(int fd) const;
   bool is_first_of_its_stream(size_t i) const;
   bool does_stray(int fd) const;
@@ -97,8 +121,7 @@ class InheritedStreams {
   const bool is_beside_;
   const OtherNumbers others_;
   std::array<Left, 64> left_;
-  std::array<int, 64> reopened_;
-  size_t count_ = 0, count_reopened_ = 0;
+  size_t count_ = 0;
   const int end_ = fds_end();  // what others open meanwhile is not meant
   int next_ = 0;  // from here on they are looked for anew, and what is done to them is not known
   bool are_all_known_;

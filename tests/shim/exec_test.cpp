@@ -284,27 +284,61 @@ TEST_F(ExecTest, TheParentGoesOnAfterAVforkChildThatClosedItAndHasNotTheLibrary)
   }
 }
 
+// What a vfork child leaves to a program without the library.
+class ExecOfVforkChild : public ExecTest {
+ protected:
+  void SetUp() override {
+    if (column() == Column::kOneSided) GTEST_SKIP() << "which cannot return to plain TCP";
+  }
+
+  // It does `prepare` before it executes `command`, which echoes.
+  template <typename Prepare>
+  void expect_echo(const Command& command, Prepare prepare) {
+    static std::array<char*, 1> environment{nullptr};
+    const std::string bytes = pattern(20'000);
+    send_all(pair_.client.get(), bytes);
+    std::string answer;
+    std::thread client([&] { answer = recv_exactly(pair_.client.get(), bytes.size()); });
+    const pid_t pid = vfork();
+    if (pid == 0) {
+      prepare();
+      execve(command.path(), command.list(), environment.data());
+      _exit(127);
+    }
+    client.join();
+    EXPECT_EQ(answer, bytes);
+    shutdown(pair_.client.get(), SHUT_WR);
+    expect_exit(pid, 0);
+  }
+};
+
 // As Python's subprocess leaves a connection to a program that is static.
-TEST_F(ExecTest, WhatAVforkChildHasClosedIsPlainForAProgramWithoutTheLibrary) {
-  if (column() == Column::kOneSided) GTEST_SKIP() << "which cannot return to plain TCP";
-  static std::array<char*, 1> environment{nullptr};
-  const Command command({"/bin/cat"});
-  const std::string bytes = pattern(20'000);
-  send_all(pair_.client.get(), bytes);
-  std::string answer;
-  std::thread client([&] { answer = recv_exactly(pair_.client.get(), bytes.size()); });
-  const pid_t pid = vfork();
-  if (pid == 0) {
+TEST_F(ExecOfVforkChild, WhatItHasClosedIsPlain) {
+  expect_echo(Command({"/bin/cat"}), [&] {
     dup2(pair_.server.get(), 0);
     dup2(pair_.server.get(), 1);
     syscall(SYS_close_range, 3, ~0u, 0);
-    execve(command.path(), command.list(), environment.data());
-    _exit(127);
+  });
+}
+
+TEST_F(ExecOfVforkChild, WhatItHasUnderAHighNumberIsPlain) {
+  expect_echo(Command({"/bin/bash", "-c", "cat <&200 >&200"}), [&] {
+    fcntl(pair_.server.get(), F_DUPFD, 200);
+    syscall(SYS_close_range, 3, 199, 0);
+  });
+}
+
+TEST_F(ExecOfVforkChild, WhatItHasReplacedByAnotherIsPlainAndTheOtherIsNot) {
+  const Pair other = connected_pair();
+  for (const int flag : {O_CLOEXEC, 0}) {
+    expect_echo(Command({"/bin/cat"}), [&] {
+      dup2(pair_.server.get(), 0);
+      dup2(pair_.server.get(), 1);
+      dup3(other.server.get(), pair_.server.get(), flag);
+    });
+    expect_alive(other.client.get(), other.server.get());
+    pair_ = connected_pair();
   }
-  client.join();
-  EXPECT_EQ(answer, bytes);
-  shutdown(pair_.client.get(), SHUT_WR);
-  expect_exit(pid, 0);
 }
 
 TEST_F(ExecTest, AFailureLeavesTheStreamWorking) {
