@@ -1,26 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Every open descriptor of this process, as /proc has them.
+// Every open descriptor of this thread, as /proc has them: the process's, but for a thread that has
+// a table of its own, and where the first thread has ended.
 #ifndef DDPSOCK_SHIM_OPEN_FDS_H_
 #define DDPSOCK_SHIM_OPEN_FDS_H_
 
 #include <dirent.h>
 #include <fcntl.h>
 
+#include <algorithm>
+
 #include "base/fd.h"
 #include "base/kernel_view.h"
 #include "shim/exec_environment.h"
+#include "shim/fd_table.h"
 
 namespace ddpsock::shim {
 
-// Calls visit(fd) for each; without /proc for the first 1024 numbers, open or not, and then it
-// returns false. No allocation, no cancellation point; works in a vfork child.
+// Calls visit(fd) for each; without /proc, or a number to read it by, for the first 1024 and those
+// that the table knows, open or not. No allocation, no cancellation point; works in a vfork child.
 template <typename Visit>
-bool visit_open_fds(Visit visit) {
-  constexpr int kFirst = 1024;
-  const int list = base::kernel::open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+void visit_open_fds(Visit visit) {
+  const int list = base::kernel::open("/proc/thread-self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (list < 0) {
-    for (int fd = 0; fd < kFirst; ++fd) visit(fd);
-    return false;
+    constexpr int kFirst = 1024, kBeyond = 16;
+    for (int fd = 0; fd < std::max(kFirst, fds_end() + kBeyond); ++fd) visit(fd);
+    return;
   }
   alignas(dirent64) char entries[2048];
   for (ssize_t size; (size = getdents64(list, entries, sizeof(entries))) > 0;) {
@@ -31,7 +35,6 @@ bool visit_open_fds(Visit visit) {
     }
   }
   base::close_own(list);
-  return true;
 }
 
 }  // namespace ddpsock::shim

@@ -19,9 +19,9 @@ namespace {
 constexpr int64_t kMilliseconds = Duration::from_ms(1).ns;
 constinit std::atomic<int64_t> patience{kPatience.ns};
 
-bool is_handed_out(const SocketUse& use, int fd) {
+bool is_handed_out(const SocketUse& use, int fd, int at) {
   return use && use.phase() == Phase::kStream && hint_of(fd).origin == Origin::kAccepted &&
-         use->message.load(std::memory_order_acquire) == nullptr && is_true_entry(use, fd) &&
+         use->message.load(std::memory_order_acquire) == nullptr && is_true_entry(use, at) &&
          use->stream.load(std::memory_order_acquire)->status().bytes_sent == 0;
 }
 
@@ -31,7 +31,7 @@ bool begin_handing_out(int fd) {
   if (!is_ours(fd)) return false;
   const base::KeepErrno keep;
   const SocketUse use(fd);
-  const bool is_out = is_handed_out(use, fd);
+  const bool is_out = is_handed_out(use, fd, fd);
   if (is_out && !use->is_required.load(std::memory_order_relaxed)) {
     log_connection(
         "SCM_RIGHTS", fd, "stream", "",
@@ -66,12 +66,12 @@ void note_answers(bool are_in_time) {
 }
 
 // The kernel also drops what lies unread: FPDUs, which nobody must take for the client's bytes.
-void reset_handed_out(int fd) {
+void reset_handed_out(int fd, int at) {
   if (!is_ours(fd)) return;
   const base::KeepErrno keep;
   const sockaddr nowhere{.sa_family = AF_UNSPEC, .sa_data = {}};
   const SocketUse use(fd);
-  if (is_handed_out(use, fd) && real.connect(fd, &nowhere, sizeof nowhere) == 0)
+  if (is_handed_out(use, fd, at) && real.connect(at, &nowhere, sizeof nowhere) == 0)
     make_plain(*use, fd, "reset: its peer has kept it from being passed on");
 }
 

@@ -21,8 +21,9 @@ Duration patience_while_handing_out();
 void note_answers(bool are_in_time);
 
 // What is still handed out as above has a peer that does not let it go: it is reset, as if its
-// client had gone, and may be passed on. errno is kept.
-void reset_handed_out(int fd);
+// client had gone, and may be passed on. It is open at `at`: `fd`, but in some vfork children.
+// errno is kept.
+void reset_handed_out(int fd, int at);
 
 // A program without the library is about to have the stream `fd`. New clients of its listener, if
 // it was accepted, will be plain, unless this program requires DDPMODE or the listener is not
@@ -35,7 +36,7 @@ bool hand_out_each(Each each, const char* why) {
   Leaving leaving(why, true, patience_while_handing_out());
   leave_each(leaving, each);
   note_answers(!leaving.has_run_out());
-  if (!leaving.is_done()) each(reset_handed_out);
+  if (!leaving.is_done()) each([](int fd) { reset_handed_out(fd, fd); });
   return leaving.is_done();
 }
 

@@ -82,8 +82,8 @@ const char* why_not_shared(const Execution& e) {
 // A program that is started for a connection would take FPDUs for what its client says.
 void reset_given(const Execution& e, const InheritedStreams& streams) {
   if (is_doubtful(e.why) || !look_at(e.target).may_be_executed) return;
-  streams.visit([&](int fd) {
-    if (streams.is_meant(fd)) reset_handed_out(fd);
+  streams.visit_all([&](int fd, int at) {
+    if (streams.is_meant(fd)) reset_handed_out(fd, at);
   });
 }
 
@@ -94,7 +94,9 @@ bool may_carry(const Execution& e, const InheritedStreams& streams) {
   const char* why = e.why != nullptr ? e.why : why_not;
   if (why == nullptr) return true;
   if (e.why != nullptr) streams.visit([&](int fd) { e.leaving.note_given(fd); });
-  if (!leave_ddp_mode_each([&](auto visit) { streams.visit(visit); }, why, !is_vfork_child())) {
+  bool are_all_there = true;
+  const auto each = [&](auto visit) { are_all_there = streams.visit(visit); };
+  if (!leave_ddp_mode_each(each, why, !is_vfork_child()) || !are_all_there) {
     log_exec(e.target.path, why);
     if (e.why != nullptr) reset_given(e, streams);
   }

@@ -13,8 +13,10 @@
 
 #include "base/fd.h"
 #include "base/kernel_call.h"
+#include "base/kernel_view.h"
 #include "base/socket_option.h"
 #include "shim/open_fds.h"
+#include "shim/policy/confinement.h"
 #include "shim/real.h"
 #include "shim/run/spawn_actions.h"
 
@@ -39,21 +41,28 @@ uint64_t cookie_of_stream(int fd) {
   return use->stream.load(std::memory_order_acquire)->cookie();
 }
 
+// A child may share its descriptors with threads that use others meanwhile: only in a table of its
+// own, which executing a program makes anyway, and which a filter may not let it have. With a file
+// go the locks that this process has on it.
+bool is_replaceable(int fd) {
+  struct stat file;
+  if (base::kernel::fstat(fd, file) != 0 || S_ISREG(file.st_mode) || S_ISDIR(file.st_mode))
+    return false;
+  return !is_under_filter() && base::kernel_call(SYS_unshare, CLONE_FILES) == 0;
+}
+
 }  // namespace
 
 OtherNumbers::OtherNumbers() {
   const bool may_differ = is_vfork_child();
-  if (!visit_open_fds([&](int fd) { note(fd, may_differ); })) is_part_ = true;
+  visit_open_fds([&](int fd) { note(fd, may_differ); });
 }
 
 void OtherNumbers::note(int fd, bool may_differ) {
   if ((is_ours(fd) && !may_differ) || !is_inheritable(fd)) return;
   const uint64_t cookie = cookie_of(fd);
   if (cookie == 0 || (is_ours(fd) && cookie == cookie_of_stream(fd))) return;
-  if (count_ < numbers_.size())
-    numbers_[count_++] = {fd, cookie};
-  else
-    is_part_ = true;
+  if (!is_full()) numbers_[count_++] = {fd, cookie};
 }
 
 int OtherNumbers::number_of(uint64_t cookie, size_t index) const {
@@ -64,16 +73,14 @@ int OtherNumbers::number_of(uint64_t cookie, size_t index) const {
 
 PutBack::PutBack(int fd, int at) : fd_(fd), at_(at), is_there_(fd == at || put_over()) {}
 
-// A child may share its descriptors with threads that use others meanwhile: what is there already
-// is replaced in a table of its own only, which executing a program makes anyway.
 bool PutBack::put_over() {
   const int copy = real.fcntl(at_, F_DUPFD_CLOEXEC, fd_);
   if (copy == fd_) return true;
   if (copy < 0) return false;
   base::close_own(copy);
-  if (base::kernel_call(SYS_unshare, CLONE_FILES) != 0) return false;
+  if (!is_replaceable(fd_)) return false;
   flags_ = real.fcntl(fd_, F_GETFD);
-  replaced_ = real.fcntl(fd_, F_DUPFD_CLOEXEC, base::high_number());
+  replaced_ = real.fcntl(fd_, F_DUPFD_CLOEXEC, 0);
   return replaced_ >= 0 && base::kernel_call(SYS_dup3, at_, fd_, O_CLOEXEC) == fd_;
 }
 
@@ -88,7 +95,7 @@ PutBack::~PutBack() {
 }
 
 InheritedStreams::InheritedStreams(const posix_spawn_file_actions_t* actions, bool is_beside)
-    : actions_(actions), is_beside_(is_beside), are_all_known_(!others_.is_part()) {
+    : actions_(actions), is_beside_(is_beside), are_all_known_(!others_.is_full()) {
   for (; next_ < end_ && count_ < left_.size(); ++next_)
     if (is_stream(next_)) find(next_);
   apply();

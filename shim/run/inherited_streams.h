@@ -29,8 +29,8 @@ class OtherNumbers {
  public:
   OtherNumbers();
   bool is_empty() const { return count_ == 0; }
-  // May there be more?
-  bool is_part() const { return is_part_; }
+  // Then there may be more.
+  bool is_full() const { return count_ == numbers_.size(); }
   // The `index`-th of those under which a socket of this cookie is open too; -1: there are not so
   // many.
   int number_of(uint64_t cookie, size_t index = 0) const;
@@ -45,11 +45,10 @@ class OtherNumbers {
 
   std::array<Number, 64> numbers_;
   size_t count_ = 0;
-  bool is_part_ = false;
 };
 
-// What is open at `at` is so at `fd` too, as long as this lives; with both the same nothing is
-// done.
+// What is open at `at` is so at `fd` too, as long as this lives; nothing is done where both are
+// one. Converts to false where that cannot be had without harm to others.
 class PutBack {
  public:
   PutBack(int fd, int at);
@@ -76,17 +75,28 @@ class InheritedStreams {
   InheritedStreams(const InheritedStreams&) = delete;
   InheritedStreams& operator=(const InheritedStreams&) = delete;
 
-  // visit(fd) for each, by the table's number. What a vfork child has closed or replaced there, and
-  // leaves to the program under another number, is open there meanwhile; left out where that cannot
-  // be.
+  // visit(fd, at) for each: the table's number, and where it is open, which is another in a vfork
+  // child that has closed or replaced it.
   template <typename Visit>
-  void visit(Visit visit) const {
-    for (size_t i = 0; i < count_; ++i) {
-      if (!is_first_of_its_stream(i)) continue;
-      if (const PutBack there(left_[i].fd, left_[i].at); there) visit(left_[i].fd);
-    }
+  void visit_all(Visit visit) const {
+    for (size_t i = 0; i < count_; ++i)
+      if (is_first_of_its_stream(i)) visit(left_[i].fd, left_[i].at);
     for (int fd = next_; fd < end_; ++fd)
-      if (is_left(fd)) visit(fd);
+      if (is_left(fd)) visit(fd, fd);
+  }
+  // visit(fd) for each, and each is open at its `fd` meanwhile. False: some cannot be, and were
+  // left out.
+  template <typename Visit>
+  bool visit(Visit visit) const {
+    bool are_all_there = true;
+    visit_all([&](int fd, int at) {
+      const PutBack there(fd, at);
+      if (there)
+        visit(fd);
+      else
+        are_all_there = false;
+    });
+    return are_all_there;
   }
   // Or may there be one that could not be found?
   bool is_any() const { return count_ > 0 || next_ < end_ || !are_all_known_; }

@@ -3,8 +3,13 @@
 // servers and shells have them do.
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/inotify.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -22,6 +27,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/kernel_call.h"
 #include "tcp.h"
 
 namespace ddpsock::shim_tests {
@@ -341,6 +347,81 @@ TEST_F(ExecOfVforkChild, WhatItHasReplacedByAnotherIsPlainAndTheOtherIsNot) {
   }
 }
 
+// A filter may end who asks for a table of its own, to put one number's socket over another's.
+TEST_F(ExecOfVforkChild, WhatMayNotBePutBackEndsNobody) {
+  std::array<sock_filter, 4> kills{{
+      {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
+      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, SYS_unshare},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
+  }};
+  const sock_fprog filter{kills.size(), kills.data()};
+  const Pair other = connected_pair();
+  const Command command({"/bin/true"});
+  static std::array<char*, 1> environment{nullptr};
+  const pid_t pid = vfork();
+  if (pid == 0) {
+    dup2(pair_.server.get(), 0);
+    dup3(other.server.get(), pair_.server.get(), O_CLOEXEC);
+    base::kernel_call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    base::kernel_call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter);
+    execve(command.path(), command.list(), environment.data());
+    _exit(127);
+  }
+  expect_exit(pid, 0);
+  expect_alive(other.client.get(), other.server.get());
+}
+
+TEST_F(ExecOfVforkChild, KeepsTheLocksOfAFileThatItHasInTheConnectionsPlace) {
+  char name[] = "/tmp/shim_exec_test.XXXXXX";
+  const Fd file(mkstemp(name));
+  unlink(name);
+  ASSERT_EQ(fcntl(file.get(), F_SETFD, FD_CLOEXEC), 0);
+  const Command command({"/bin/sleep", "60"});
+  static std::array<char*, 1> environment{nullptr};
+  const pid_t pid = vfork();
+  if (pid == 0) {
+    dup2(pair_.server.get(), 0);
+    dup2(file.get(), pair_.server.get());
+    flock lock{};
+    lock.l_type = F_WRLCK;
+    close(file.get());
+    fcntl(pair_.server.get(), F_SETLK, &lock);
+    execve(command.path(), command.list(), environment.data());
+    _exit(127);
+  }
+  flock lock{};
+  lock.l_type = F_WRLCK;
+  EXPECT_EQ(fcntl(file.get(), F_GETLK, &lock), 0);
+  EXPECT_EQ(lock.l_type, F_WRLCK);
+  EXPECT_EQ(lock.l_pid, pid);
+  kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+}
+
+// What the first thread has open is no list any more once that has ended.
+TEST_F(ExecTest, WhatAThreadLeavesBehindTheFirstIsPlainForAProgramWithoutTheLibrary) {
+  if (column() == Column::kOneSided) GTEST_SKIP() << "which cannot return to plain TCP";
+  const std::string bytes = pattern(20'000);
+  const Command command({"/bin/cat"});
+  fcntl(pair_.server.get(), F_SETFD, FD_CLOEXEC);
+  send_all(pair_.client.get(), bytes);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    std::thread([&] {
+      while (access("/proc/self/fd/1", F_OK) == 0) sched_yield();
+      for (const int number : {0, 1}) base::kernel_call(SYS_dup2, pair_.server.get(), number);
+      static std::array<char*, 1> environment{nullptr};
+      execve(command.path(), command.list(), environment.data());
+      _exit(127);
+    }).detach();
+    base::kernel_call(SYS_exit, 0);  // pthread_exit unwinds through what catches all
+  }
+  EXPECT_EQ(recv_exactly(pair_.client.get(), bytes.size()), bytes);
+  shutdown(pair_.client.get(), SHUT_WR);
+  expect_exit(pid, 0);
+}
+
 TEST_F(ExecTest, AFailureLeavesTheStreamWorking) {
   const Command missing({"/nonexistent/program"});
   EXPECT_EQ(execv(missing.path(), missing.list()), -1);
@@ -375,6 +456,20 @@ constexpr uid_t kAnother = 65533;
 TEST_F(ExecTest, AProgramThatInheritsNothingHasNoPartInWhatIsOpen) {
   fcntl(pair_.server.get(), F_SETFD, FD_CLOEXEC);
   const Command command({child_program(), "damage"});
+  const Command look({"/bin/sh", "-c", "! grep -q DDPSOCK_HANDOVER /proc/$$/environ"});
+  for (const bool has_no_number_left : {false, true}) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      constexpr rlimit kFew{64, 64};
+      setrlimit(RLIMIT_NOFILE, &kFew);
+      while (has_no_number_left && open("/dev/null", O_RDONLY | O_CLOEXEC) >= 0) {
+      }
+      execv(look.path(), look.list());
+      _exit(127);
+    }
+    expect_exit(pid, 0);
+    expect_alive(pair_.client.get(), pair_.server.get());
+  }
   for (const bool is_another : {false, true}) {
     if (is_another && geteuid() != 0) continue;
     send_all(pair_.client.get(), "one\ntwo\n");
