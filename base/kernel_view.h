@@ -27,7 +27,7 @@ inline int lstat(const char* path, struct stat& status) {
   return static_cast<int>(
       kernel_call(SYS_newfstatat, AT_FDCWD, path, &status, AT_SYMLINK_NOFOLLOW));
 }
-inline int open(const char* path, int flags, int directory = AT_FDCWD) {
+inline int openat(int directory, const char* path, int flags) {
   return static_cast<int>(kernel_call(SYS_openat, directory, path, flags));
 }
 inline ssize_t pread(int fd, void* to, size_t size, off_t offset) {

@@ -37,9 +37,11 @@ void note_process() {
   owner_generation.store(base::process_generation(), std::memory_order_release);
 }
 
+// A vfork child's numbers are not in the table: what lies at one of them its cookie tells.
 bool is_named(int fd, const engine::Stream& stream) {
   const Socket* socket = socket_at(fd);
-  return socket != nullptr && socket->stream.load(std::memory_order_acquire) == &stream;
+  return (socket != nullptr && socket->stream.load(std::memory_order_acquire) == &stream) ||
+         is_vfork_child();
 }
 
 FdSlot* map_table() {

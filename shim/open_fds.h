@@ -20,7 +20,8 @@ namespace ddpsock::shim {
 // that the table knows, open or not. No allocation, no cancellation point; works in a vfork child.
 template <typename Visit>
 void visit_open_fds(Visit visit) {
-  const int list = base::kernel::open("/proc/thread-self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int list =
+      base::kernel::openat(AT_FDCWD, "/proc/thread-self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (list < 0) {
     constexpr int kFirst = 1024, kBeyond = 16;
     for (int fd = 0; fd < std::max(kFirst, fds_end() + kBeyond); ++fd) visit(fd);

@@ -72,7 +72,7 @@ void reset_handed_out(int fd, int at) {
   const sockaddr nowhere{.sa_family = AF_UNSPEC, .sa_data = {}};
   const SocketUse use(fd);
   if (is_handed_out(use, fd, at) && real.connect(at, &nowhere, sizeof nowhere) == 0)
-    make_plain(*use, fd, "reset: its peer has kept it from being passed on");
+    make_plain(*use, at, "reset: its peer has kept it from being passed on");
 }
 
 }  // namespace ddpsock::shim

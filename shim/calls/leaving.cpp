@@ -24,18 +24,18 @@ constexpr int64_t kFirstPause = 20'000, kLongestPause = 1'000'000;
 // Where a pause takes longer the processors are busy, and the peer has not had its turn either.
 constexpr Duration kLongestRound = Duration::from_ms(4);
 
-PlainReturn step_of(int fd, const char* why) {
+PlainReturn step_of(int fd, int at, const char* why) {
   constexpr PlainReturn kDone{State::kPlain, ""};
   if (!is_ours(fd)) return kDone;
   SocketUse use(fd);
   if (!use) return kDone;
-  if (has_live_stream(use.phase()) && !is_true_entry(use, fd)) return kDone;
+  if (has_live_stream(use.phase()) && !is_true_entry(use, at)) return kDone;
   switch (use.phase()) {
     case Phase::kMessage:
       return {State::kRefused, "it is in message mode"};
     case Phase::kConnecting:
     case Phase::kCompleting:
-      complete_connect(use, fd, false);
+      complete_connect(use, at, false);
       if (use.phase() != Phase::kStream && has_live_stream(use.phase()))
         return {State::kPending, "TCP is not established"};
       break;
@@ -44,10 +44,10 @@ PlainReturn step_of(int fd, const char* why) {
   }
   if (use.phase() != Phase::kStream) return kDone;
   engine::Stream& stream = *use->stream.load(std::memory_order_acquire);
-  const PlainReturn now = stream.return_to_plain(fd);
+  const PlainReturn now = stream.return_to_plain(at);
   if (now.state == State::kPlain && stream.status().state == engine::StreamState::kPlain &&
       use.phase() == Phase::kStream)
-    make_plain(*use, fd, why);
+    make_plain(*use, at, why);
   return now;
 }
 
@@ -71,14 +71,14 @@ Leaving::Leaving(const char* why, bool answers_itself, Duration patience)
       pause_(kFirstPause),
       rounds_(answers_itself ? 0 : kRoundsForOwn) {}
 
-void Leaving::step(int fd) {
+void Leaving::step(int fd, int at) {
   const base::KeepErrno keep;
-  const PlainReturn now = step_of(fd, why_);
+  const PlainReturn now = step_of(fd, at, why_);
   if (now.state == State::kPlain) return;
   is_done_ = false;
   is_pending_ |= now.state == State::kPending;
   if (now.state == State::kRefused || is_last_)
-    log_connection("leave", fd, "stream", now.why, why_);
+    log_connection("leave", at, "stream", now.why, why_);
 }
 
 bool Leaving::next_round() {

@@ -25,8 +25,9 @@ class Leaving {
   // judge what its parent's threads hold.
   Leaving(const char* why, bool answers_itself, Duration patience);
 
-  // One round: each descriptor, then next_round(), until that says no.
-  void step(int fd);
+  // One round: each descriptor, then next_round(), until that says no. The table's number, and
+  // where it is open: the same, but in a vfork child that has closed or replaced it.
+  void step(int fd, int at);
   // Waits a little, if a peer has yet to answer and there is time.
   bool next_round();
   // False: one at least could not be made plain. The log says why; it goes on as it was.
@@ -43,13 +44,20 @@ class Leaving {
   bool is_last_ = false, is_done_ = true, is_pending_ = false;
 };
 
+struct Step {
+  Leaving& leaving;
+  void operator()(int fd) const { leaving.step(fd, fd); }
+  void operator()(int fd, int at) const { leaving.step(fd, at); }
+};
+
 template <typename Each>
 void leave_each(Leaving& leaving, Each each) {
-  do each([&](int fd) { leaving.step(fd); });
+  do each(Step{leaving});
   while (leaving.next_round());
 }
 
-// Takes connections back to plain TCP; false if one at least is not. `each(visit)` calls visit(fd)
+// Takes connections back to plain TCP; false if one at least is not. `each(visit)` calls visit(fd),
+// or visit(fd, at) as Leaving::step(),
 // for all of them, and more than once. Keeps errno; async-signal-safe; also in a vfork child.
 template <typename Each>
 bool leave_ddp_mode_each(Each each, const char* why, bool answers_itself = true) {

@@ -82,7 +82,7 @@ const char* why_not_shared(const Execution& e) {
 // A program that is started for a connection would take FPDUs for what its client says.
 void reset_given(const Execution& e, const InheritedStreams& streams) {
   if (is_doubtful(e.why) || !look_at(e.target).may_be_executed) return;
-  streams.visit_all([&](int fd, int at) {
+  streams.visit([&](int fd, int at) {
     if (streams.is_meant(fd)) reset_handed_out(fd, at);
   });
 }
@@ -93,10 +93,8 @@ bool may_carry(const Execution& e, const InheritedStreams& streams) {
   const char* why_not = why_not_shared(e);
   const char* why = e.why != nullptr ? e.why : why_not;
   if (why == nullptr) return true;
-  if (e.why != nullptr) streams.visit([&](int fd) { e.leaving.note_given(fd); });
-  bool are_all_there = true;
-  const auto each = [&](auto visit) { are_all_there = streams.visit(visit); };
-  if (!leave_ddp_mode_each(each, why, !is_vfork_child()) || !are_all_there) {
+  if (e.why != nullptr) streams.visit([&](int fd, int) { e.leaving.note_given(fd); });
+  if (!leave_ddp_mode_each([&](auto visit) { streams.visit(visit); }, why, !is_vfork_child())) {
     log_exec(e.target.path, why);
     if (e.why != nullptr) reset_given(e, streams);
   }
@@ -107,11 +105,11 @@ bool may_carry(const Execution& e, const InheritedStreams& streams) {
 // What the program inherits it must find in the kernel: it has no part in memory shared with a
 // peer.
 void leave_memory_for_program(const InheritedStreams& streams) {
-  streams.visit([](int fd) {
+  streams.visit([](int fd, int at) {
     const SocketUse use(fd);
     if (!use || !has_live_stream(use.phase())) return;
     engine::Stream& stream = *use->stream.load(std::memory_order_acquire);
-    if (stream.is_behind(fd)) stream.leave_memory(fd);
+    if (stream.is_behind(at)) stream.leave_memory(at);
   });
 }
 

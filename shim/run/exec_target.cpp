@@ -190,7 +190,7 @@ ExecOutlook look_at(const ExecTarget& target) {
     const bool is_file_itself = path[0] == '\0';
     seen.fd = is_file_itself
                   ? directory
-                  : base::kernel::open(path.data(), O_RDONLY | O_CLOEXEC | O_NONBLOCK, directory);
+                  : base::kernel::openat(directory, path.data(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     const ExecOutlook outlook = judge(seen, target.has_shell, next);
     if (seen.fd >= 0 && !is_file_itself) base::close_own(seen.fd);
     if (next[0] == '\0') return outlook;

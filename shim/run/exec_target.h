@@ -17,8 +17,8 @@ struct ExecTarget {
 struct ExecOutlook {
   bool may_be_executed;  // nothing that can be seen speaks against it; no promise
   // Static text: why the dynamic linker will not preload anything into the program, or into that
-  // which interprets it, or that this cannot be told. Null if it will, or if it is certain that
-  // nothing is executed.
+  // which interprets it, or that this cannot be told. Null if it will, or where nothing is
+  // executed, as far as can be seen.
   const char* why_not_preloaded;
 };
 

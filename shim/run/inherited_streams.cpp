@@ -4,19 +4,13 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 
-#include "base/fd.h"
-#include "base/kernel_call.h"
-#include "base/kernel_view.h"
 #include "base/socket_option.h"
 #include "shim/open_fds.h"
-#include "shim/policy/confinement.h"
 #include "shim/real.h"
 #include "shim/run/spawn_actions.h"
 
@@ -29,7 +23,7 @@ bool is_inheritable(int fd) {
 }
 
 // 0 if it is no socket of TCP's.
-uint64_t cookie_of(int fd) {
+uint64_t tcp_cookie_of(int fd) {
   const bool is_tcp = base::socket_option(fd, SOL_SOCKET, SO_PROTOCOL) == IPPROTO_TCP;
   return is_tcp ? base::socket_option<uint64_t>(fd, SOL_SOCKET, SO_COOKIE).value_or(0) : 0;
 }
@@ -41,14 +35,9 @@ uint64_t cookie_of_stream(int fd) {
   return use->stream.load(std::memory_order_acquire)->cookie();
 }
 
-// A child may share its descriptors with threads that use others meanwhile: only in a table of its
-// own, which executing a program makes anyway, and which a filter may not let it have. With a file
-// go the locks that this process has on it.
-bool is_replaceable(int fd) {
-  struct stat file;
-  if (base::kernel::fstat(fd, file) != 0 || S_ISREG(file.st_mode) || S_ISDIR(file.st_mode))
-    return false;
-  return !is_under_filter() && base::kernel_call(SYS_unshare, CLONE_FILES) == 0;
+// Is `fd` still the stream of that cookie that the table has there?
+bool is_at(int fd, uint64_t cookie) {
+  return cookie == 0 || !is_vfork_child() || tcp_cookie_of(fd) == cookie;
 }
 
 }  // namespace
@@ -60,7 +49,7 @@ OtherNumbers::OtherNumbers() {
 
 void OtherNumbers::note(int fd, bool may_differ) {
   if ((is_ours(fd) && !may_differ) || !is_inheritable(fd)) return;
-  const uint64_t cookie = cookie_of(fd);
+  const uint64_t cookie = tcp_cookie_of(fd);
   if (cookie == 0 || (is_ours(fd) && cookie == cookie_of_stream(fd))) return;
   if (!is_full()) numbers_[count_++] = {fd, cookie};
 }
@@ -69,29 +58,6 @@ int OtherNumbers::number_of(uint64_t cookie, size_t index) const {
   for (size_t i = 0; i < count_ && cookie != 0; ++i)
     if (numbers_[i].cookie == cookie && index-- == 0) return numbers_[i].fd;
   return -1;
-}
-
-PutBack::PutBack(int fd, int at) : fd_(fd), at_(at), is_there_(fd == at || put_over()) {}
-
-bool PutBack::put_over() {
-  const int copy = real.fcntl(at_, F_DUPFD_CLOEXEC, fd_);
-  if (copy == fd_) return true;
-  if (copy < 0) return false;
-  base::close_own(copy);
-  if (!is_replaceable(fd_)) return false;
-  flags_ = real.fcntl(fd_, F_GETFD);
-  replaced_ = real.fcntl(fd_, F_DUPFD_CLOEXEC, 0);
-  return replaced_ >= 0 && base::kernel_call(SYS_dup3, at_, fd_, O_CLOEXEC) == fd_;
-}
-
-PutBack::~PutBack() {
-  if (fd_ == at_) return;
-  if (replaced_ >= 0) {
-    base::kernel_call(SYS_dup3, replaced_, fd_, (flags_ & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0);
-    base::close_own(replaced_);
-  } else if (is_there_) {
-    base::close_own(fd_);
-  }
 }
 
 InheritedStreams::InheritedStreams(const posix_spawn_file_actions_t* actions, bool is_beside)
@@ -103,10 +69,11 @@ InheritedStreams::InheritedStreams(const posix_spawn_file_actions_t* actions, bo
 
 void InheritedStreams::find(int fd) {
   const uint64_t cookie = cookie_of_stream(fd);
-  const int at = is_there(fd) ? fd : others_.number_of(cookie);
-  const bool is_inherited = is_left(fd);
-  if (is_inherited || (at == fd && is_duplicated_by(actions_, fd)))
+  const bool is_there = is_at(fd, cookie);
+  const bool is_inherited = is_there && is_inheritable(fd);
+  if (is_inherited || (is_there && is_duplicated_by(actions_, fd)))
     add({fd, fd, fd, false, is_inherited});
+  const int at = is_there ? fd : others_.number_of(cookie);
   for (size_t i = 0; others_.number_of(cookie, i) >= 0; ++i)
     add({fd, at, others_.number_of(cookie, i), true, true});
 }
@@ -160,16 +127,9 @@ void InheritedStreams::apply() {
   count_ = static_cast<size_t>(end - left_.begin());
 }
 
-// Is `fd` still the stream that the table has there?
-bool InheritedStreams::is_there(int fd) const {
-  if (!is_vfork_child()) return true;
-  const uint64_t cookie = cookie_of_stream(fd);
-  return cookie == 0 || cookie == cookie_of(fd);
-}
-
 // Is the stream at `fd` left to the program where it is?
 bool InheritedStreams::is_left(int fd) const {
-  return is_stream(fd) && is_inheritable(fd) && is_there(fd);
+  return is_stream(fd) && is_inheritable(fd) && is_at(fd, cookie_of_stream(fd));
 }
 
 bool InheritedStreams::is_first_of_its_stream(size_t i) const {

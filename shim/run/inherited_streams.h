@@ -23,12 +23,11 @@ inline bool is_stream(int fd) {
   return use && has_live_stream(use.phase());
 }
 
-// Sockets of TCP under numbers of which the table knows nothing, or, as it is the parent's in a
-// vfork child, something else.
+// Sockets of TCP that a program inherits under numbers of which the table knows nothing, or, as it
+// is the parent's in a vfork child, something else.
 class OtherNumbers {
  public:
   OtherNumbers();
-  bool is_empty() const { return count_ == 0; }
   // Then there may be more.
   bool is_full() const { return count_ == numbers_.size(); }
   // The `index`-th of those under which a socket of this cookie is open too; -1: there are not so
@@ -47,26 +46,6 @@ class OtherNumbers {
   size_t count_ = 0;
 };
 
-// What is open at `at` is so at `fd` too, as long as this lives; nothing is done where both are
-// one. Converts to false where that cannot be had without harm to others.
-class PutBack {
- public:
-  PutBack(int fd, int at);
-  PutBack(const PutBack&) = delete;
-  PutBack& operator=(const PutBack&) = delete;
-  ~PutBack();
-
-  explicit operator bool() const { return is_there_; }
-
- private:
-  bool put_over();
-
-  const int fd_, at_;
-  int replaced_ = -1;  // what was at `fd_`, elsewhere
-  int flags_ = 0;      // and its FD_CLOEXEC
-  bool is_there_;
-};
-
 class InheritedStreams {
  public:
   // `actions`: what posix_spawn does first, or null. `is_beside`: this process, or the one whose
@@ -78,25 +57,11 @@ class InheritedStreams {
   // visit(fd, at) for each: the table's number, and where it is open, which is another in a vfork
   // child that has closed or replaced it.
   template <typename Visit>
-  void visit_all(Visit visit) const {
+  void visit(Visit visit) const {
     for (size_t i = 0; i < count_; ++i)
       if (is_first_of_its_stream(i)) visit(left_[i].fd, left_[i].at);
     for (int fd = next_; fd < end_; ++fd)
       if (is_left(fd)) visit(fd, fd);
-  }
-  // visit(fd) for each, and each is open at its `fd` meanwhile. False: some cannot be, and were
-  // left out.
-  template <typename Visit>
-  bool visit(Visit visit) const {
-    bool are_all_there = true;
-    visit_all([&](int fd, int at) {
-      const PutBack there(fd, at);
-      if (there)
-        visit(fd);
-      else
-        are_all_there = false;
-    });
-    return are_all_there;
   }
   // Or may there be one that could not be found?
   bool is_any() const { return count_ > 0 || next_ < end_ || !are_all_known_; }
@@ -122,7 +87,6 @@ class InheritedStreams {
   void remove_from(int first, int last);
   void apply();
   void apply_dup2(int from, int to);
-  bool is_there(int fd) const;
   bool is_left(int fd) const;
   bool is_first_of_its_stream(size_t i) const;
   bool does_stray(int fd) const;

@@ -3,13 +3,10 @@
 // servers and shells have them do.
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/inotify.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -28,6 +25,7 @@
 #include <vector>
 
 #include "base/kernel_call.h"
+#include "ddpsock/ddpsock.h"
 #include "tcp.h"
 
 namespace ddpsock::shim_tests {
@@ -334,42 +332,41 @@ TEST_F(ExecOfVforkChild, WhatItHasUnderAHighNumberIsPlain) {
   });
 }
 
-TEST_F(ExecOfVforkChild, WhatItHasReplacedByAnotherIsPlainAndTheOtherIsNot) {
-  const Pair other = connected_pair();
-  for (const int flag : {O_CLOEXEC, 0}) {
-    expect_echo(Command({"/bin/cat"}), [&] {
-      dup2(pair_.server.get(), 0);
-      dup2(pair_.server.get(), 1);
-      dup3(other.server.get(), pair_.server.get(), flag);
-    });
-    expect_alive(other.client.get(), other.server.get());
-    pair_ = connected_pair();
-  }
+int mode_of(const Fd& fd) {
+  ddp_status status{};
+  socklen_t size = sizeof status;
+  return getsockopt(fd.get(), SOL_DDP, DDP_STATUS, &status, &size) == 0
+             ? static_cast<int>(status.mode)
+             : -1;
 }
 
-// A filter may end who asks for a table of its own, to put one number's socket over another's.
-TEST_F(ExecOfVforkChild, WhatMayNotBePutBackEndsNobody) {
-  std::array<sock_filter, 4> kills{{
-      {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
-      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, SYS_unshare},
-      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS},
-      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
-  }};
-  const sock_fprog filter{kills.size(), kills.data()};
+TEST_F(ExecOfVforkChild, WhatItHasReplacedByAnotherIsPlainAndTheOtherIsAsItWas) {
   const Pair other = connected_pair();
-  const Command command({"/bin/true"});
-  static std::array<char*, 1> environment{nullptr};
-  const pid_t pid = vfork();
-  if (pid == 0) {
+  const int before = mode_of(other.server);
+  expect_echo(Command({"/bin/cat"}), [&] {
     dup2(pair_.server.get(), 0);
+    dup2(pair_.server.get(), 1);
     dup3(other.server.get(), pair_.server.get(), O_CLOEXEC);
-    base::kernel_call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    base::kernel_call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter);
-    execve(command.path(), command.list(), environment.data());
-    _exit(127);
-  }
-  expect_exit(pid, 0);
+  });
+  EXPECT_EQ(mode_of(other.server), before);
   expect_alive(other.client.get(), other.server.get());
+}
+
+TEST_F(ExecOfVforkChild, OneInTheOthersPlaceAndBothArePlain) {
+  const Pair other = connected_pair();
+  send_all(other.client.get(), "to the other");
+  std::string answer;
+  std::thread client([&] { answer = recv_exactly(other.client.get(), 12); });
+  const std::string there = std::to_string(pair_.server.get());
+  const std::string script =
+      "read -N 12 words <&" + there + "; echo -n \"$words\" >&" + there + "; exec cat";
+  expect_echo(Command({"/bin/bash", "-c", script}), [&] {
+    dup2(pair_.server.get(), 0);
+    dup2(pair_.server.get(), 1);
+    dup2(other.server.get(), pair_.server.get());
+  });
+  client.join();
+  EXPECT_EQ(answer, "to the other");
 }
 
 TEST_F(ExecOfVforkChild, KeepsTheLocksOfAFileThatItHasInTheConnectionsPlace) {
