@@ -6,6 +6,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -17,21 +18,25 @@
 namespace ddpsock::shim {
 
 // Calls visit(fd) for each; without /proc, or a number to read it by, for the first 1024 and those
-// that the table knows, open or not. No allocation, no cancellation point; works in a vfork child.
+// that the table knows, open or not. Only numbers from `first` on. No allocation, no cancellation
+// point; works in a vfork child.
 template <typename Visit>
-void visit_open_fds(Visit visit) {
+void visit_open_fds(Visit visit, int first = 0) {
   const int list =
       base::kernel::openat(AT_FDCWD, "/proc/thread-self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (list < 0) {
     constexpr int kFirst = 1024, kBeyond = 16;
-    for (int fd = 0; fd < std::max(kFirst, fds_end() + kBeyond); ++fd) visit(fd);
+    for (int fd = first; fd < std::max(kFirst, fds_end() + kBeyond); ++fd) visit(fd);
     return;
   }
+  // Where the entry of a number lies, so that those below cost nothing.
+  constexpr int kBeforeNumbers = 2;
+  if (first > 0) lseek(list, first + kBeforeNumbers, SEEK_SET);
   alignas(dirent64) char entries[2048];
   for (ssize_t size; (size = getdents64(list, entries, sizeof(entries))) > 0;) {
     for (ssize_t at = 0; at < size;) {
       const auto& entry = *reinterpret_cast<const dirent64*>(entries + at);
-      if (const int fd = parse_fd(entry.d_name); fd >= 0 && fd != list) visit(fd);
+      if (const int fd = parse_fd(entry.d_name); fd >= first && fd != list) visit(fd);
       at += entry.d_reclen;
     }
   }

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <limits.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -22,10 +21,9 @@ bool is_inheritable(int fd) {
   return flags >= 0 && (flags & FD_CLOEXEC) == 0;
 }
 
-// 0 if it is no socket of TCP's.
-uint64_t tcp_cookie_of(int fd) {
-  const bool is_tcp = base::socket_option(fd, SOL_SOCKET, SO_PROTOCOL) == IPPROTO_TCP;
-  return is_tcp ? base::socket_option<uint64_t>(fd, SOL_SOCKET, SO_COOKIE).value_or(0) : 0;
+// 0: it is no socket.
+uint64_t cookie_of(int fd) {
+  return base::socket_option<uint64_t>(fd, SOL_SOCKET, SO_COOKIE).value_or(0);
 }
 
 // Of the stream that the table has at `fd`; 0: there is none, or it has none.
@@ -37,21 +35,31 @@ uint64_t cookie_of_stream(int fd) {
 
 // Is `fd` still the stream of that cookie that the table has there?
 bool is_at(int fd, uint64_t cookie) {
-  return cookie == 0 || !is_vfork_child() || tcp_cookie_of(fd) == cookie;
+  return cookie == 0 || !is_vfork_child() || cookie_of(fd) == cookie;
 }
 
 }  // namespace
 
+// Beside this process nobody makes numbers that the table does not know but by the bare
+// instruction.
 OtherNumbers::OtherNumbers() {
+  constexpr int kBeyond = 16;
+  for (int fd = 0; fd < fds_end(); ++fd)
+    if (const uint64_t cookie = cookie_of_stream(fd); cookie != 0) cookies_.set(cookie % kBits);
+  if (cookies_.none()) return;
   const bool may_differ = is_vfork_child();
-  visit_open_fds([&](int fd) { note(fd, may_differ); });
+  const int end = fds_end() + (may_differ ? 0 : kBeyond);
+  for (int fd = 0; fd < end; ++fd)
+    if (may_differ || !is_ours(fd)) note(fd);
+  if (may_differ) visit_open_fds([this](int fd) { note(fd); }, end);
 }
 
-void OtherNumbers::note(int fd, bool may_differ) {
-  if ((is_ours(fd) && !may_differ) || !is_inheritable(fd)) return;
-  const uint64_t cookie = tcp_cookie_of(fd);
-  if (cookie == 0 || (is_ours(fd) && cookie == cookie_of_stream(fd))) return;
-  if (!is_full()) numbers_[count_++] = {fd, cookie};
+void OtherNumbers::note(int fd) {
+  if (is_full() || !is_inheritable(fd)) return;
+  const uint64_t cookie = cookie_of(fd);
+  if (cookie == 0 || !cookies_.test(cookie % kBits)) return;
+  if (is_ours(fd) && cookie == cookie_of_stream(fd)) return;
+  numbers_[count_++] = {fd, cookie};
 }
 
 int OtherNumbers::number_of(uint64_t cookie, size_t index) const {
@@ -69,13 +77,14 @@ InheritedStreams::InheritedStreams(const posix_spawn_file_actions_t* actions, bo
 
 void InheritedStreams::find(int fd) {
   const uint64_t cookie = cookie_of_stream(fd);
+  const int other = others_.number_of(cookie);
+  const bool is_copied = is_duplicated_by(actions_, fd);
+  const bool is_kept = is_inheritable(fd);
+  if (!is_kept && !is_copied && other < 0) return;
   const bool is_there = is_at(fd, cookie);
-  const bool is_inherited = is_there && is_inheritable(fd);
-  if (is_inherited || (is_there && is_duplicated_by(actions_, fd)))
-    add({fd, fd, fd, false, is_inherited});
-  const int at = is_there ? fd : others_.number_of(cookie);
+  if (is_there && (is_kept || is_copied)) add({fd, fd, fd, false, is_kept});
   for (size_t i = 0; others_.number_of(cookie, i) >= 0; ++i)
-    add({fd, at, others_.number_of(cookie, i), true, true});
+    add({fd, is_there ? fd : other, others_.number_of(cookie, i), true, true});
 }
 
 void InheritedStreams::add(Left left) {

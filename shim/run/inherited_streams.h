@@ -7,6 +7,7 @@
 #include <spawn.h>
 
 #include <array>
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 
@@ -23,8 +24,8 @@ inline bool is_stream(int fd) {
   return use && has_live_stream(use.phase());
 }
 
-// Sockets of TCP that a program inherits under numbers of which the table knows nothing, or, as it
-// is the parent's in a vfork child, something else.
+// Streams' sockets that a program inherits under numbers of which the table knows nothing, or, as
+// it is the parent's in a vfork child, something else.
 class OtherNumbers {
  public:
   OtherNumbers();
@@ -40,8 +41,12 @@ class OtherNumbers {
     uint64_t cookie;
   };
 
-  void note(int fd, bool may_differ);
+  void note(int fd);
 
+  static constexpr size_t kBits = 4096;
+
+  std::bitset<kBits>
+      cookies_;  // of all streams, of each the rest: most others are seen not to be one
   std::array<Number, 64> numbers_;
   size_t count_ = 0;
 };
