@@ -40,8 +40,8 @@ bool is_at(int fd, uint64_t cookie) {
 
 }  // namespace
 
-// Beside this process nobody makes numbers that the table does not know but by the bare
-// instruction.
+// In the process itself only the bare instruction makes numbers that the table does not know, the
+// lowest that are free as a rule; a vfork child makes any.
 OtherNumbers::OtherNumbers() {
   constexpr int kBeyond = 16;
   for (int fd = 0; fd < fds_end(); ++fd)
