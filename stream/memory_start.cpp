@@ -3,18 +3,23 @@
 // in its hello; the other joins when it reads that, and says so in the memory itself. Then either
 // end moves both directions there, at a moment at which the kernel has nothing of either that it
 // could lose: from then on the wire carries octets that say nothing, and a reset destroys nothing.
-// Until then the wire serves: so neither side ever waits for the other, and what cannot be had
-// costs speed and nothing else.
+// Until then the wire serves: so neither side ever waits for the other, but for pauses of a
+// millisecond at most, and what cannot be had costs speed and nothing else.
 #include "stream/memory_start.h"
 
 #include <errno.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
+
+#include "base/effort.h"
 #include "base/socket_option.h"
+#include "base/spin.h"
 #include "base/sys.h"
 #include "stream/failure.h"
 #include "stream/hold.h"
@@ -308,6 +313,32 @@ void drop_descriptor(Connection& c) {
   }
 }
 
+static bool is_read_up_to(const shm::Lane& out, uint32_t msn) {
+  return out.reader.next_fpdu.load(std::memory_order_acquire) == msn;
+}
+
+// A reader that is no faster than its writer would stay behind for good, and the stream on the
+// wire. Pauses take a small part of the time between them. REQUIRES: the send lease.
+static bool let_reader_catch_up(Connection& c, const shm::Lane& out) {
+  constexpr uint32_t kFpdusOfAnExchange = 16;
+  constexpr int64_t kMostPause = 1'000'000, kBetweenPauses = 20;
+  constexpr int kLooksPerClock = 32;
+  Memory& m = c.r.memory;
+  if (c.tx.msn < kFpdusOfAnExchange) return false;
+  const Time start = base::now();
+  if (start < m.next_pause) return false;
+  ++base::effort.spins;
+  for (; base::now() - start < m.pause; sched_yield())
+    for (int i = 0; i < kLooksPerClock; ++i) {
+      if (is_read_up_to(out, c.tx.msn)) return true;
+      base::Spin::relax();
+    }
+  ++base::effort.vain_spins;
+  m.next_pause = base::now() + Duration{kBetweenPauses * m.pause.ns};
+  m.pause.ns = std::min(2 * m.pause.ns, kMostPause);
+  return false;
+}
+
 // REQUIRES: the send lease, and that the start-up frame was sent. Our bytes may travel in memory
 // from now on. Both directions move together, when each end has read what the other has sent as
 // FPDUs, or its kernel has it.
@@ -324,7 +355,7 @@ static bool may_send_in_memory(Connection& c, int fd) {
   const bool is_all_read = in.reader.next_fpdu.load(std::memory_order_relaxed) ==
                            in.writer.fpdus.load(std::memory_order_acquire);
   if (!is_all_read) return segment->has_moved();
-  if (out.reader.next_fpdu.load(std::memory_order_acquire) != c.tx.msn && !is_all_acknowledged(fd))
+  if (!is_read_up_to(out, c.tx.msn) && !let_reader_catch_up(c, out) && !is_all_acknowledged(fd))
     return segment->has_moved();
   return segment->move(phase);
 }

@@ -195,6 +195,30 @@ TEST(MemoryStart, ABellStaysForBytesThatASleeperOfTheConnectedEndLeaves) {
 }
 
 // A bell may be left to a reader that asks again and again, never kept from one that then sleeps.
+// Before the memory each FPDU costs the reader as much as the writer, or more.
+TEST(MemoryStart, AWriterThatNeverWaitsGetsThere) {
+  for (const size_t size : {64, 16'384}) {
+    const TcpPair tcp;
+    MemoryEnd a{tcp.client, Role::kInitiator}, b{tcp.server, Role::kResponder};
+    std::thread reader([&] {
+      Buffer got(size);
+      while (b.recv(got.data(), got.size()).count > 0) {
+      }
+    });
+    const Buffer message = pattern(size);
+    const Time give_up = base::now() + Duration::from_ms(20'000);
+    for (uint64_t sent = 1; a.s->status().fpdus_sent + 1'000 > sent; ++sent) {
+      ASSERT_EQ(a.send(message).count, std::ssize(message));
+      if (base::now() > give_up) {
+        ADD_FAILURE() << sent << " messages of " << size << " bytes are not in memory";
+        break;
+      }
+    }
+    a.s->shutdown(a.fd, SHUT_WR);
+    reader.join();
+  }
+}
+
 TEST_F(MemoryTest, AReaderThatSpinsAndThenSleepsIsWoken) {
   uint8_t byte;
   for (int round = 0; round < 100; ++round) {

@@ -52,8 +52,10 @@ class ChunkReceiver {
   ssize_t receive_message(std::span<const iovec> into, int flags);
   void enable_queue_hints();
   bool sleeps_without_taking() const;
-  // Takes nothing.
+  // Both take nothing.
   ssize_t await_byte(int flags);
+  ssize_t peek(MutBytes to, int flags);
+  uint32_t size_of_known(Bytes ahead) const;
   bool prepare_to_sleep();
   void wake_up(bool has_taken = false);
   bool make_room(uint32_t ask);

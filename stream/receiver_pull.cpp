@@ -9,6 +9,7 @@
 #include "base/sys.h"
 #include "stream/failure.h"
 #include "stream/io_cursor.h"
+#include "stream/lanes.h"
 #include "stream/memory_start.h"
 #include "stream/receiver.h"
 #include "stream/sleep.h"
@@ -123,17 +124,20 @@ ssize_t ChunkReceiver::pull_directly(const Fpdu& fpdu, uint32_t rest) {
   return n;
 }
 
-// The peer hands an FPDU over whole. Nothing beyond it is read: where the stream has moved to
-// memory meanwhile, an octet stays for the bytes that the call may leave there.
+// The peer hands an FPDU over whole. Nothing beyond those that are known is read: where the stream
+// has moved to memory meanwhile, an octet stays for the bytes that the call may leave there.
 ssize_t ChunkReceiver::pull_no_further() {
   if (must_drop_) return read(0, MSG_DONTWAIT);
   const bool may_wait = (flags_ & MSG_DONTWAIT) == 0 && wants_more();
   int flags = may_wait ? 0 : MSG_DONTWAIT;
   const uint32_t have = end_ - beg_;
   if (have == 0) {
-    const ssize_t n = await_byte(flags);
+    if (!make_room(kSmallBuffer)) return -1;
+    const ssize_t n = peek({data_ + end_, capacity_ - end_}, flags);
     if (n <= 0 || is_at_memory(c_)) return n;
     flags = MSG_DONTWAIT;
+    const uint32_t known = size_of_known({data_ + end_, static_cast<size_t>(n)});
+    if (known != 0) return read(known, flags);
   }
   if (have < kChunkHeader) return read(kChunkHeader - have, flags);
   const Fpdu fpdu = front();
@@ -216,11 +220,36 @@ bool ChunkReceiver::sleeps_without_taking() const {
          (may_offer_memory(c_) && !base::is_single_threaded());
 }
 
+// Of the FPDUs that lie ahead: the first, and those that the peer has counted, so that they come
+// before what it writes to memory; as many as are here and have room. 0: read it piece by piece.
+uint32_t ChunkReceiver::size_of_known(Bytes ahead) const {
+  ChunkReader reader(rx_.msn, rx_.mo, false, c_.speaks_raw());
+  const bool is_counted = !inbox_.has_beyond() && c_.segment.load() != nullptr;
+  const uint32_t counted = is_counted ? InLane(c_)->first_fpdu_in_memory() : rx_.msn;
+  uint32_t size = 0;
+  size_t room = to_.left();
+  do {
+    const Fpdu fpdu = reader.look(ahead.subspan(size));
+    const bool is_first = size == 0;
+    const bool is_part = is_first && fpdu.is(Fpdu::Verdict::kPartial) && fpdu.is_of_stream;
+    if ((!is_part && !fpdu.is(Fpdu::Verdict::kChunk)) || fpdu.payload > room) return size;
+    size += fpdu.size;
+    if (is_part) return size;
+    room -= fpdu.payload;
+    reader.take(fpdu);
+  } while (static_cast<int32_t>(counted - reader.msn()) > 0);
+  return size;
+}
+
 ssize_t ChunkReceiver::await_byte(int flags) {
+  uint8_t byte;
+  return peek({&byte, 1}, flags);
+}
+
+ssize_t ChunkReceiver::peek(MutBytes to, int flags) {
   const bool may_sleep = (flags & MSG_DONTWAIT) == 0;
   if (may_sleep && !prepare_to_sleep()) return -1;
-  uint8_t byte;
-  const ssize_t n = base::sys.recv(fd_, &byte, 1, flags | MSG_PEEK);
+  const ssize_t n = base::sys.recv(fd_, to.data(), to.size(), flags | MSG_PEEK);
   if (may_sleep) wake_up();
   return error_ == 0 ? n : -1;
 }
