@@ -143,15 +143,16 @@ engine::Need Handshake::advance(Time now) {
 
 mpa::StartupState Handshake::run() {
   for (;;) {
-    const Wish wish{fd_, advance(base::now())};
-    if (!wish.need.wants_readable && !wish.need.wants_writable) return state();
-    wait_for({&wish, 1}, kNever);
+    const engine::Need need = advance(base::now());
+    if (!need.wants_readable && !need.wants_writable) return state();
+    wait_for({{fd_, need}}, kNever);
   }
 }
 
 Status<engine::StartError> Handshake::start(engine::Qp& qp, Memory& memory,
                                             uint32_t max_ulpdu) const {
   const bool has_failed = state() == mpa::StartupState::kFailed;
+  if (has_failed && !failure().term_code) return fail(engine::StartError::kBadLowerLayer);
   engine::Start start{.lower = engine::LowerLayer{fd_},
                       .parameters = parameters_of(
                           has_failed ? failure().terminate_with() : agreement(), max_ulpdu)};

@@ -75,9 +75,10 @@ class Handshake {
   mpa::Responder* responder() { return std::get_if<mpa::Responder>(&end_); }
 
   // Starts `qp` on the socket by what was agreed: in `memory` if both ends have it by now, and
-  // nobody can join it any more; otherwise it goes, and says why. After kFailed where the peer is
-  // in FPDU mode all the same (failure().term_code): only to tell it so by a Terminate (RFC 6581
-  // section 7); advance it to its end. REQUIRES: one of the two; `memory` outlives `qp`.
+  // nobody can join it any more; otherwise it goes, and says why. After kFailed: only to tell the
+  // peer so by a Terminate where it is in FPDU mode all the same (RFC 6581 section 7), and then
+  // advance it to its end; kBadLowerLayer where it is not. REQUIRES: one of the two; `memory`
+  // outlives `qp`.
   Status<engine::StartError> start(engine::Qp& qp, Memory& memory, uint32_t max_ulpdu = 0) const;
 
  private:

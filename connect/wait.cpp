@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <span>
 
 #include "base/sys.h"
 
@@ -32,16 +33,16 @@ bool wait_for(int fd, short events, Time deadline) {
   return wait_for({&entry, 1}, deadline);
 }
 
-bool wait_for(std::span<const Wish> wishes, Time deadline) {
+bool wait_for(std::initializer_list<Wish> wishes, Time deadline) {
   assert(wishes.size() <= kMostWishes);
   std::array<pollfd, kMostWishes> entries;
-  for (size_t i = 0; i < wishes.size(); ++i) {
-    const engine::Need& need = wishes[i].need;
+  size_t count = 0;
+  for (const auto& [fd, need] : wishes) {
     const int events = (need.wants_readable ? POLLIN : 0) | (need.wants_writable ? POLLOUT : 0);
-    entries[i] = {.fd = wishes[i].fd, .events = static_cast<short>(events), .revents = 0};
+    entries[count++] = {.fd = fd, .events = static_cast<short>(events), .revents = 0};
     deadline = std::min(deadline, need.deadline);
   }
-  return wait_for(std::span(entries).first(wishes.size()), deadline);
+  return wait_for(std::span(entries).first(count), deadline);
 }
 
 }  // namespace ddpsock::connecting

@@ -2,7 +2,7 @@
 #ifndef DDPSOCK_CONNECT_WAIT_H_
 #define DDPSOCK_CONNECT_WAIT_H_
 
-#include <span>
+#include <initializer_list>
 
 #include "base/clock.h"
 #include "engine/engine.h"
@@ -19,7 +19,7 @@ struct Wish {
   engine::Need need;
 };
 // As above, until any of at most four has it, and at most to their own deadlines.
-bool wait_for(std::span<const Wish> wishes, Time deadline);
+bool wait_for(std::initializer_list<Wish> wishes, Time deadline);
 
 }  // namespace ddpsock::connecting
 

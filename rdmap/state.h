@@ -35,6 +35,10 @@ struct TerminateInfo {
   EndReason reason = EndReason::kNone;
   Terminate terminate;
   bool is_swapped = false;  // it came in siw's form
+
+  bool has_terminate() const {
+    return reason == EndReason::kTerminateSent || reason == EndReason::kTerminateReceived;
+  }
 };
 
 }  // namespace ddpsock::rdmap

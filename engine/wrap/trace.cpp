@@ -134,10 +134,9 @@ class TraceQp final : public WrapQp {
   void tell_end() {
     if (is_end_told_.exchange(true)) return;
     const TerminateInfo info = terminate_info();
-    const bool has_code =
-        info.reason == EndReason::kTerminateSent || info.reason == EndReason::kTerminateReceived;
-    out_.print("qp %u ended: %s%s%s", number(), to_string(info.reason), has_code ? ", " : "",
-               has_code ? rdmap::to_string(info.terminate.code) : "");
+    out_.print("qp %u ended: %s%s%s", number(), to_string(info.reason),
+               info.has_terminate() ? ", " : "",
+               info.has_terminate() ? rdmap::to_string(info.terminate.code) : "");
   }
 
   Records& out_;

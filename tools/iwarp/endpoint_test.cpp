@@ -10,7 +10,6 @@
 #include <thread>
 
 #include "mpa/format.h"
-#include "tools/iwarp/listener.h"
 
 namespace ddpsock::iwarp {
 namespace {
@@ -42,16 +41,26 @@ std::unique_ptr<Endpoint> endpoint() {
   return *Endpoint::make({.max_ird = 4, .max_ord = 4});
 }
 
+// An endpoint that has heard the next peer's Request.
+std::unique_ptr<Endpoint> hearing(Listener& from) {
+  auto end = endpoint();
+  const auto heard = end->hear(*from.take(soon()), {});
+  EXPECT_TRUE(heard) << heard.error().text;
+  return end;
+}
+
+Status<Error> accept(Endpoint& end, const mpa::Acceptance& acceptance) {
+  return end.answer(end.responder().accept(acceptance, base::now()));
+}
+
 // Answers each message with one of the same length, reversed.
 void serve_one(Listener& from) {
-  auto incoming = from.next({}, soon());
-  ASSERT_TRUE(incoming) << incoming.error().text;
-  EXPECT_EQ(text(incoming->request().private_data), "hello");
-  auto end = endpoint();
+  auto end = hearing(from);
+  EXPECT_EQ(text(end->responder().request().private_data), "hello");
   std::array<uint8_t, 64> buffer;
   const MutBytes room(buffer);
   ASSERT_TRUE(end->post(engine::RecvWr{.id = kPing, .buffer = {&room, 1}}));
-  ASSERT_TRUE(incoming->accept(*end, {.ird = 2, .ord = 1, .private_data = data("welcome")}));
+  ASSERT_TRUE(accept(*end, {.ird = 2, .ord = 1, .private_data = data("welcome")}));
   const auto got = end->next_completion(soon());
   ASSERT_TRUE(got) << end->describe_end();
   ASSERT_EQ(got->kind, engine::WorkKind::kReceive);
@@ -64,12 +73,12 @@ void serve_one(Listener& from) {
   EXPECT_EQ(end->describe_end(), "closed");
 }
 
-void call(const Listener& to, const ConnectAttr& attr, uint8_t revision) {
+void call(const Listener& to, const connecting::Call& wish, uint8_t revision) {
   auto end = endpoint();
   std::array<uint8_t, 64> buffer;
   const MutBytes room(buffer);
   ASSERT_TRUE(end->post(engine::RecvWr{.id = kPong, .buffer = {&room, 1}}));
-  const auto connected = end->connect(at(to), attr);
+  const auto connected = end->connect(at(to), wish);
   ASSERT_TRUE(connected) << connected.error().text;
   EXPECT_EQ(end->agreement().revision, revision);
   EXPECT_EQ(text(end->agreement().private_data.bytes()), "welcome");
@@ -86,12 +95,8 @@ void call(const Listener& to, const ConnectAttr& attr, uint8_t revision) {
   EXPECT_TRUE(end->close(soon()));
 }
 
-ConnectAttr greeting() {
-  ConnectAttr attr;
-  attr.startup.private_data = data("hello");
-  attr.startup.ird = 4;
-  attr.startup.ord = 4;
-  return attr;
+connecting::Call greeting() {
+  return {.startup = {.ird = 4, .ord = 4, .private_data = data("hello")}, .may_fall_back = true};
 }
 
 TEST(Endpoint, ExchangesMessages) {
@@ -104,9 +109,10 @@ TEST(Endpoint, ExchangesMessages) {
 TEST(Endpoint, IsRejectedWithPrivateData) {
   Listener from = listener();
   std::thread server([&] {
-    auto incoming = from.next({}, soon());
-    ASSERT_TRUE(incoming) << incoming.error().text;
-    EXPECT_TRUE(incoming->reject(data("full")));
+    auto end = hearing(from);
+    const auto answered = end->answer(end->responder().reject(data("full"), base::now()));
+    ASSERT_FALSE(answered);
+    EXPECT_EQ(answered.error().startup->error, mpa::StartupError::kRejected);
   });
   auto end = endpoint();
   const auto connected = end->connect(at(from), greeting());
@@ -134,14 +140,13 @@ TEST(Endpoint, ConnectsFromTheSourceItIsTold) {
   std::thread server([&] {
     const auto fd = from.take(soon());  // and closes
     ASSERT_TRUE(fd) << fd.error().text;
-    EXPECT_TRUE(Address::of_peer(fd->get()).to_text().starts_with("127.0.0.9 port "));
+    EXPECT_TRUE(Address::asked(getpeername, fd->get()).to_text().starts_with("127.0.0.9 port "));
   });
-  ConnectAttr attr{.may_fall_back = false, .source = Address::resolve("127.0.0.9", 0).value()};
-  EXPECT_FALSE(endpoint()->connect(at(from), attr));
+  EXPECT_FALSE(endpoint()->connect(at(from), {}, Address::resolve("127.0.0.9", 0).value()));
   server.join();
   EXPECT_EQ(at(from).to_text(), "127.0.0.1 port " + std::to_string(from.port()));
-  attr.source = Address::resolve("192.0.2.1", 0).value();
-  const auto connected = endpoint()->connect(at(from), attr);
+  const auto connected =
+      endpoint()->connect(at(from), {}, Address::resolve("192.0.2.1", 0).value());
   ASSERT_FALSE(connected);
   EXPECT_EQ(connected.error().text, "binding the source address: Cannot assign requested address");
 }
@@ -150,17 +155,15 @@ TEST(Endpoint, ConnectsFromTheSourceItIsTold) {
 TEST(Endpoint, DoesNotRestBeforeItHasLooked) {
   Listener from = listener();
   std::thread server([&] {
-    auto incoming = from.next({}, soon());
-    ASSERT_TRUE(incoming) << incoming.error().text;
-    auto end = endpoint();
-    ASSERT_TRUE(incoming->accept(*end, {.ird = 4, .ord = 4}));
+    auto end = hearing(from);
+    ASSERT_TRUE(accept(*end, {.ird = 4, .ord = 4}));
     const Time deadline = base::now() + Duration::from_ms(500);
     end->rest(deadline);
     EXPECT_LT(base::now(), deadline);
     EXPECT_TRUE(end->close(soon()));
   });
   auto end = endpoint();
-  EXPECT_TRUE(end->connect(at(from), {}));
+  EXPECT_TRUE(end->connect(at(from), greeting()));
   EXPECT_TRUE(end->close(soon()));
   server.join();
 }
@@ -168,15 +171,13 @@ TEST(Endpoint, DoesNotRestBeforeItHasLooked) {
 TEST(Endpoint, SeesThatThePeerHasCut) {
   Listener from = listener();
   std::thread server([&] {
-    auto incoming = from.next({}, soon());
-    ASSERT_TRUE(incoming) << incoming.error().text;
-    auto end = endpoint();
+    auto end = hearing(from);
     std::array<uint8_t, 8> buffer;
     const MutBytes room(buffer);
     ASSERT_TRUE(end->post(engine::RecvWr{.buffer = {&room, 1}}));
-    ASSERT_TRUE(incoming->accept(*end, {}));
+    ASSERT_TRUE(accept(*end, {.ird = 4, .ord = 4}));
     EXPECT_TRUE(end->next_completion(soon()));
-    end->cut();
+    end.reset();
   });
   auto end = endpoint();
   const auto connected = end->connect(at(from), greeting());
@@ -191,12 +192,10 @@ TEST(Endpoint, SeesThatThePeerHasCut) {
 
 TEST(Endpoint, GivesUpAtTheDeadline) {
   Listener from = listener();
-  EXPECT_FALSE(from.next({}, base::now() + Duration::from_ms(20)));
+  EXPECT_FALSE(from.take(base::now() + Duration::from_ms(20)));
   std::thread server([&] {
-    auto incoming = from.next({}, soon());
-    ASSERT_TRUE(incoming) << incoming.error().text;
-    auto end = endpoint();
-    ASSERT_TRUE(incoming->accept(*end, {}));
+    auto end = hearing(from);
+    ASSERT_TRUE(accept(*end, {.ird = 4, .ord = 4}));
     EXPECT_FALSE(end->next_completion(soon()));  // until the peer closes
   });
   auto end = endpoint();
@@ -212,9 +211,10 @@ TEST(Listener, TurnsAwayWhatIsNotMpa) {
   const base::UniqueFd plain(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   ASSERT_EQ(connect(plain.get(), at(from).get(), at(from).size), 0);
   ASSERT_EQ(send(plain.get(), "GET / HTTP/1.0\r\n", 16, MSG_NOSIGNAL), 16);
-  const auto incoming = from.next({}, soon());
-  ASSERT_FALSE(incoming);
-  EXPECT_EQ(incoming.error().startup->error, mpa::StartupError::kNotMpa);
+  auto end = endpoint();
+  const auto heard = end->hear(*from.take(soon()), {});
+  ASSERT_FALSE(heard);
+  EXPECT_EQ(heard.error().startup->error, mpa::StartupError::kNotMpa);
   char octet;
   EXPECT_LE(recv(plain.get(), &octet, 1, 0), 0);  // closed
 

@@ -29,7 +29,7 @@ class Sender {
   Status<Error> post() {
     while (const uint32_t n = std::min(room(), kBatch)) {
       for (uint32_t i = 0; i < n; ++i) batch_[i].is_signalled = is_signalled(posted_ + i);
-      const uint32_t accepted = session_.data().post(std::span(batch_).first(n));
+      const uint32_t accepted = session_.data().qp().send(std::span(batch_).first(n)).accepted;
       if (accepted == 0) return fail_with("data connection: " + session_.data().describe_end());
       posted_ += accepted;
     }

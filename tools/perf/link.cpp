@@ -45,9 +45,8 @@ Status<Error> Link::open_data() {
   auto made = Endpoint::make({.send_depth = plan_.send_depth,
                               .recv_depth = plan_.receive_depth,
                               .max_ird = kMaxReads,
-                              .max_ord = kMaxReads,
-                              .max_ulpdu = plan_.max_ulpdu,
-                              .is_spinning = is_spinning()});
+                              .max_ord = kMaxReads},
+                             plan_.max_ulpdu);
   if (!made) return fail(made.error());
   const auto connected = plan_.is_client() ? connect(**made, plan_.reads, true)
                                            : accept(**made, plan_.reads, plan_.patience);
@@ -59,17 +58,18 @@ Status<Error> Link::open_data() {
 Status<Error> Link::connect(Endpoint& endpoint, uint16_t reads, bool may_be_early) {
   const auto address = iwarp::Address::resolve(plan_.host, plan_.port);
   if (!address) return fail(address.error());
-  iwarp::ConnectAttr attr;
-  attr.startup.wants_crc = plan_.wants_crc;
-  // Some RNICs talk to nobody who does not offer this.
-  attr.startup.is_peer_to_peer = true;
-  attr.startup.ird = std::max<uint16_t>(reads, 1);
-  attr.startup.ord = reads;
-  attr.startup.timeouts = {.request = plan_.patience, .reply = plan_.patience};
-  attr.tcp_timeout = plan_.patience;
+  const connecting::Call call{
+      // Some RNICs talk to nobody who does not offer peer to peer.
+      .startup = {.wants_crc = plan_.wants_crc,
+                  .is_peer_to_peer = true,
+                  .ird = std::max<uint16_t>(reads, 1),
+                  .ord = reads,
+                  .timeouts = {.request = plan_.patience, .reply = plan_.patience}},
+      .may_fall_back = true,
+      .tcp_timeout = plan_.patience};
   const Time give_up = base::now() + kRetryTime;
   for (;;) {
-    const auto connected = endpoint.connect(*address, attr);
+    const auto connected = endpoint.connect(*address, call);
     if (connected || !may_be_early || connected.error().startup || base::now() >= give_up) {
       return connected;
     }
@@ -83,14 +83,17 @@ Status<Error> Link::accept(Endpoint& endpoint, uint16_t reads, Duration wait) {
       .wants_crc = plan_.wants_crc,
       .timeouts = {.request = plan_.patience, .reply = plan_.patience}};
   for (;;) {
-    auto incoming = listener_->next(config, deadline);
-    if (incoming) {
+    auto fd = listener_->take(deadline);
+    if (!fd) return fail(fd.error());
+    const auto heard = endpoint.hear(std::move(*fd), config);
+    if (heard) {
       // A Read of no bytes may be what makes the connection ready.
-      return incoming->accept(endpoint, {.ird = std::max<uint16_t>(reads, 1), .ord = reads});
+      return endpoint.answer(endpoint.responder().accept(
+          {.ird = std::max<uint16_t>(reads, 1), .ord = reads}, base::now()));
     }
     // Something that is no iWARP peer: the next one may be.
-    if (!incoming.error().startup || base::now() >= deadline) return fail(incoming.error());
-    std::fprintf(stderr, "ddp-perf: turned away: %s\n", incoming.error().text.c_str());
+    if (base::now() >= deadline) return heard;
+    std::fprintf(stderr, "ddp-perf: turned away: %s\n", heard.error().text.c_str());
   }
 }
 
@@ -173,9 +176,8 @@ Status<Error> Link::serve_data() {
       return fail_with("data connection: " + data_->describe_end());
     }
     if (is_spinning() && !data_->need().wants_writable) continue;
-    const connecting::Wish wishes[] = {{control_->fd(), control_->need()},
-                                       {data_->fd(), data_->need()}};
-    connecting::wait_for(wishes, patience_.deadline());
+    connecting::wait_for({{control_->fd(), control_->need()}, {data_->fd(), data_->need()}},
+                         patience_.deadline());
     break;
   }
   return {};
@@ -190,7 +192,9 @@ Status<Error> Link::rest() {
   // One that has ended wants nothing; so it need not be asked each time.
   if (!data_->need().wants_readable && data_->has_ended())
     return fail_with("data connection: " + data_->describe_end());
-  data_->rest(patience_.deadline());
+  // To ask a socket that takes no more again and again would only keep the acknowledgements from
+  // it.
+  if (!is_spinning() || data_->need().wants_writable) data_->rest(patience_.deadline());
   if (is_spinning() && ++rests_ % kSpinsPerLook != 0) return {};
   if (!patience_.lasts()) return fail_with("data connection: the peer is silent");
   return {};

@@ -8,7 +8,6 @@
 #include <memory>
 
 #include "tools/iwarp/endpoint.h"
-#include "tools/iwarp/listener.h"
 #include "tools/perf/exchange.h"
 #include "tools/perf/patience.h"
 #include "tools/perf/plan.h"

@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "tools/iwarp/listener.h"
+#include "tools/iwarp/tcp.h"
 #include "tools/perf/plan.h"
 
 namespace ddpsock::perf {

@@ -230,13 +230,12 @@ TEST(HostilePeer, SendsMessagesOfOtherLengths) {
 TEST(HostilePeer, IsSilent) {
   iwarp::Listener at = listener();
   std::thread peer([&] {
-    auto incoming = at.next({}, base::now() + Duration::from_ms(5'000));
-    ASSERT_TRUE(incoming);
     auto end = *Endpoint::make({});
+    ASSERT_TRUE(end->hear(*at.take(base::now() + Duration::from_ms(5'000)), {}));
     std::array<uint8_t, kVersionSize> buffer;
     const MutBytes room(buffer);
     ASSERT_TRUE(end->post(engine::RecvWr{.buffer = {&room, 1}}));
-    ASSERT_TRUE(incoming->accept(*end, {}));
+    ASSERT_TRUE(end->answer(end->responder().accept({.ird = 1, .ord = 1}, base::now())));
     EXPECT_TRUE(end->wait_for_end(base::now() + Duration::from_ms(5'000)));
   });
   Plan plan = a_plan(Verb::kSend, Metric::kLatency, {2});
@@ -281,8 +280,8 @@ TEST(HostilePeer, StopsListeningForTheDataConnection) {
     agree(**link);
     trade(**link, encode(Key{}));
     // The Request is read and never answered.
-    const auto incoming = at.next({}, base::now() + Duration::from_ms(5'000));
-    EXPECT_TRUE(incoming);
+    const auto end = *Endpoint::make({});
+    EXPECT_TRUE(end->hear(*at.take(base::now() + Duration::from_ms(5'000)), {}));
     std::array<uint8_t, kKeySize> bytes;
     EXPECT_FALSE((*link)->exchange(encode(Key{}), bytes));
   });

@@ -5,7 +5,6 @@
 #include <memory>
 #include <vector>
 
-#include "tools/iwarp/address.h"
 #include "tools/iwarp/endpoint.h"
 #include "tools/rping/log.h"
 #include "tools/rping/session.h"
@@ -47,30 +46,30 @@ std::string advice_on(const mpa::StartupFailure& failure) {
   }
 }
 
-iwarp::ConnectAttr connect_attr(const Options& options) {
-  iwarp::ConnectAttr attr{.may_fall_back = !options.revision, .tcp_timeout = options.timeout};
-  attr.startup.revision = options.revision.value_or(MPA_REVISION_ENHANCED);
-  attr.startup.wants_crc = options.wants_crc;
-  attr.startup.is_peer_to_peer = options.is_peer_to_peer;
-  attr.startup.rtr_offer = options.rtr;
+connecting::Call call_of(const Options& options) {
   // As rping asks for: one Read at a time.
-  attr.startup.ird = 1;
-  attr.startup.ord = 1;
-  attr.startup.private_data = options.private_data;
-  attr.startup.timeouts = {.request = options.timeout, .reply = options.timeout};
-  return attr;
+  return {.startup = {.revision = options.revision.value_or(MPA_REVISION_ENHANCED),
+                      .wants_crc = options.wants_crc,
+                      .is_peer_to_peer = options.is_peer_to_peer,
+                      .rtr_offer = options.rtr,
+                      .ird = 1,
+                      .ord = 1,
+                      .private_data = options.private_data,
+                      .timeouts = {.request = options.timeout, .reply = options.timeout}},
+          .may_fall_back = !options.revision,
+          .tcp_timeout = options.timeout};
 }
 
 Status<Error> connect(iwarp::Endpoint& endpoint, const Options& options) {
   const auto to = iwarp::Address::resolve(options.address, options.port);
   if (!to) return fail(to.error());
-  iwarp::ConnectAttr attr = connect_attr(options);
+  std::optional<iwarp::Address> source;
   if (!options.source.empty()) {
-    const auto source = iwarp::Address::resolve(options.source, 0);
-    if (!source) return fail(source.error());
-    attr.source = *source;
+    const auto found = iwarp::Address::resolve(options.source, 0);
+    if (!found) return fail(found.error());
+    source = *found;
   }
-  const auto connected = endpoint.connect(*to, attr);
+  const auto connected = endpoint.connect(*to, call_of(options), source);
   if (!connected) {
     Error error = connected.error();
     error.text = to->to_text() + ": " + error.text;
@@ -137,7 +136,7 @@ Status<Error> ping_all(Client& client, const Options& options) {
 }  // namespace
 
 Status<Error> run_client(const Options& options) {
-  const auto endpoint = iwarp::Endpoint::make({});
+  const auto endpoint = make_endpoint();
   if (!endpoint) return fail(endpoint.error());
   auto source = make_buffer(**endpoint, options.size, rdmap::kRemoteRead);
   if (!source) return fail(source.error());

@@ -7,9 +7,6 @@
 #include <thread>
 #include <vector>
 
-#include "tools/iwarp/address.h"
-#include "tools/iwarp/endpoint.h"
-#include "tools/iwarp/listener.h"
 #include "tools/rping/log.h"
 #include "tools/rping/session.h"
 
@@ -105,17 +102,15 @@ class Service {
   engine::Mr sink_;
 };
 
-Status<Error> serve(iwarp::Incoming& incoming, const Options& options) {
-  const Bytes said = incoming.request().private_data;
+Status<Error> serve(iwarp::Endpoint& endpoint, const Options& options) {
+  const Bytes said = endpoint.responder().request().private_data;
   if (!said.empty()) tell(options, "the client's private data: {}", to_text(said));
-  const auto endpoint = iwarp::Endpoint::make({});
-  if (!endpoint) return fail(endpoint.error());
-  Service service(**endpoint, options);
+  Service service(endpoint, options);
   if (auto prepared = service.prepare(); !prepared) return prepared;
-  const auto accepted =
-      incoming.accept(**endpoint, {.ird = 1, .ord = 1, .private_data = options.private_data});
-  if (!accepted) return fail(accepted.error());
-  tell(options, "accepted: {}", to_text((*endpoint)->agreement()));
+  const auto accepted = endpoint.answer(endpoint.responder().accept(
+      {.ird = 1, .ord = 1, .private_data = options.private_data}, base::now()));
+  if (!accepted) return accepted;
+  tell(options, "accepted: {}", to_text(endpoint.agreement()));
   const auto served = service.serve();
   service.session().abandon();
   return served;
@@ -129,16 +124,18 @@ mpa::ResponderConfig responder_config(const Options& options) {
 
 // Nothing: it was no client.
 std::optional<Status<Error>> try_to_serve(base::UniqueFd fd, const Options& options) {
-  const std::string name = iwarp::Address::of_peer(fd.get()).to_text();
+  const std::string name = iwarp::Address::asked(getpeername, fd.get()).to_text();
   tell(options, "a connection from {}", name);
-  auto incoming = iwarp::Incoming::hear(std::move(fd), responder_config(options));
-  if (!incoming) {
-    const Error& error = incoming.error();
+  const auto endpoint = make_endpoint();
+  if (!endpoint) return fail(endpoint.error());
+  const auto heard = (*endpoint)->hear(std::move(fd), responder_config(options));
+  if (!heard) {
+    const Error& error = heard.error();
     const bool is_probe = error.startup && error.startup->error == mpa::StartupError::kClosed;
     if (!is_probe || options.is_debug) complain("turned {} away: {}", name, error.text);
     return std::nullopt;
   }
-  auto served = serve(*incoming, options);
+  auto served = serve(**endpoint, options);
   if (!served) return iwarp::fail_with(name + ": " + served.error().text);
   return served;
 }

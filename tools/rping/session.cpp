@@ -20,6 +20,11 @@ const char* to_text(engine::Refusal refusal) {
   }
 }
 
+Status<Error> check(const engine::Posted& posted, const std::string& what) {
+  if (posted.accepted != 0) return {};
+  return iwarp::fail_with(what + ": " + to_text(posted.reason));
+}
+
 std::string seconds(Duration duration) {
   return fmt::format("{:g} s", static_cast<double>(duration.ceil_ms()) / 1'000);
 }
@@ -35,17 +40,15 @@ Status<Error> Session::post_receives() {
 
 Status<Error> Session::post_receive(size_t slot) {
   const MutBytes room(slots_[slot]);
-  if (endpoint_.post(engine::RecvWr{.id = slot, .buffer = {&room, 1}})) return {};
-  return iwarp::fail_with(std::string("posting a receive: ") + to_text(endpoint_.refusal()));
+  const engine::RecvWr work{.id = slot, .buffer = {&room, 1}};
+  return check(endpoint_.qp().recv({&work, 1}), "posting a receive");
 }
 
 Status<Error> Session::send(const Message& message) {
   const Bytes payload(message);
-  if (endpoint_.post(engine::SendWr{.op = engine::op::Send{.payload = {&payload, 1}},
-                                    .is_signalled = false,
-                                    .is_inline = true}))
-    return {};
-  return iwarp::fail_with(std::string("posting a Send: ") + to_text(endpoint_.refusal()));
+  const engine::SendWr work{
+      .op = engine::op::Send{.payload = {&payload, 1}}, .is_signalled = false, .is_inline = true};
+  return check(endpoint_.qp().send({&work, 1}), "posting a Send");
 }
 
 Result<std::optional<Message>, Error> Session::receive(const std::string& what) {
@@ -67,7 +70,7 @@ Result<std::optional<Message>, Error> Session::receive(const std::string& what) 
 Status<Error> Session::perform(const engine::SendWr& work, const std::string& what) {
   engine::SendWr marked = work;
   marked.id = kWork;
-  if (!endpoint_.post(marked)) return iwarp::fail_with(what + ": " + to_text(endpoint_.refusal()));
+  if (auto posted = check(endpoint_.qp().send({&marked, 1}), what); !posted) return posted;
   const Time deadline = base::now() + patience_;
   for (;;) {
     const auto completion = next(deadline, what);

@@ -12,6 +12,11 @@
 
 namespace ddpsock::rping {
 
+// With room for the Reads that a peer may insist on.
+inline Result<std::unique_ptr<iwarp::Endpoint>, Error> make_endpoint() {
+  return iwarp::Endpoint::make({.max_ird = mpa::kDefaultDepth, .max_ord = mpa::kDefaultDepth});
+}
+
 // The messages and RDMA operations of one connection, each waited for. `what` names the step in
 // errors. Every error is final: the connection is of no more use.
 class Session {

@@ -16,7 +16,6 @@
 #include "base/fd.h"
 #include "tests/interop/matrix/exchange.h"
 #include "tools/iwarp/endpoint.h"
-#include "tools/iwarp/listener.h"
 
 namespace ddpsock::interop {
 namespace {
@@ -173,11 +172,11 @@ void note(const iwarp::Error& error, OurResult& result) {
 }
 
 OurResult call(const Calling& calling, const Cell& cell, const Address& to) {
-  iwarp::ConnectAttr attr{.startup = calling.config};
-  if (ends_by_time(cell)) attr.startup.timeouts = {kShort, kShort};
+  connecting::Call call{.startup = calling.config, .may_fall_back = true};
+  if (ends_by_time(cell)) call.startup.timeouts = {kShort, kShort};
   OurResult result;
   Talker talker(calling.config.ord == 0 ? 0 : 128);
-  const auto connected = talker.end().connect(to, attr);
+  const auto connected = talker.end().connect(to, call);
   if (connected)
     talker.talk(cell.then, result);
   else
@@ -191,17 +190,18 @@ OurResult answer(const Answering& answering, const Cell& cell, iwarp::Listener& 
   const mpa::Acceptance& acceptance = answering.decision.acceptance;
   OurResult result;
   Talker talker(acceptance.ird == 0 ? 0 : 128);
-  auto incoming = listener.next(config, soon());
-  if (!incoming) {
-    note(incoming.error(), result);
-  } else if (answering.decision.rejects) {
-    EXPECT_TRUE(incoming->reject(acceptance.private_data));
-    result.error = StartupError::kRejected;
-  } else if (const auto accepted = incoming->accept(talker.end(), acceptance); accepted) {
-    talker.talk(cell.then, result);
-  } else {
-    note(accepted.error(), result);
+  if (const auto heard = talker.end().hear(*listener.take(soon()), config); !heard) {
+    note(heard.error(), result);
+    return result;
   }
+  mpa::Responder& responder = talker.end().responder();
+  const auto answered = talker.end().answer(
+      answering.decision.rejects ? responder.reject(acceptance.private_data, base::now())
+                                 : responder.accept(acceptance, base::now()));
+  if (answered)
+    talker.talk(cell.then, result);
+  else
+    note(answered.error(), result);
   return result;
 }
 

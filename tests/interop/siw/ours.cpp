@@ -3,7 +3,6 @@
 
 #include "tests/interop/siw/peer.h"
 #include "tools/iwarp/endpoint.h"
-#include "tools/iwarp/listener.h"
 
 namespace ddpsock::interop {
 namespace {
@@ -47,15 +46,13 @@ class Ours final : public Peer {
   }
 
   Outcome connect(const Hello& mine) override {
-    iwarp::ConnectAttr attr;
-    attr.may_fall_back = false;
-    attr.startup.revision = profile_.revision;
-    attr.startup.wants_crc = profile_.ours_wants_crc;
-    attr.startup.is_peer_to_peer = profile_.is_peer_to_peer;
-    attr.startup.ird = mine.ird;
-    attr.startup.ord = mine.ord;
-    attr.startup.private_data = *mpa::PrivateData::from(mine.private_data);
-    return outcome_of(end_->connect(address_, attr));
+    return outcome_of(end_->connect(
+        address_, {.startup = {.revision = profile_.revision,
+                               .wants_crc = profile_.ours_wants_crc,
+                               .is_peer_to_peer = profile_.is_peer_to_peer,
+                               .ird = mine.ird,
+                               .ord = mine.ord,
+                               .private_data = *mpa::PrivateData::from(mine.private_data)}}));
   }
 
   void listen() override {
@@ -65,11 +62,11 @@ class Ours final : public Peer {
   }
 
   Outcome wait_for_request() override {
-    auto incoming =
-        listener_->next({.wants_crc = profile_.ours_wants_crc}, base::now() + kPatience);
-    if (!incoming) return {.text = incoming.error().text};
-    incoming_.emplace(std::move(*incoming));
-    const mpa::StartupFrame request = incoming_->request();
+    auto fd = listener_->take(base::now() + kPatience);
+    if (!fd) return {.text = fd.error().text};
+    const auto heard = end_->hear(std::move(*fd), {.wants_crc = profile_.ours_wants_crc});
+    if (!heard) return {.text = heard.error().text};
+    const mpa::StartupFrame request = end_->responder().request();
     Outcome o{.kind = Outcome::Kind::kRequested,
               .private_data = copy(request.private_data),
               .revision = request.revision};
@@ -81,16 +78,19 @@ class Ours final : public Peer {
   }
 
   Outcome accept(const Hello& mine, const std::function<void()>& on_answered) override {
-    const Outcome o = outcome_of(
-        incoming_->accept(*end_, {.ird = mine.ird,
+    const Outcome o = outcome_of(end_->answer(
+        end_->responder().accept({.ird = mine.ird,
                                   .ord = mine.ord,
-                                  .private_data = *mpa::PrivateData::from(mine.private_data)}));
+                                  .private_data = *mpa::PrivateData::from(mine.private_data)},
+                                 base::now())));
     on_answered();
     return o;
   }
 
   bool reject(const std::vector<uint8_t>& private_data) override {
-    return incoming_->reject(*mpa::PrivateData::from(private_data)).has_value();
+    const auto answered =
+        end_->answer(end_->responder().reject(*mpa::PrivateData::from(private_data), base::now()));
+    return !answered && answered.error().startup->error == mpa::StartupError::kRejected;
   }
 
   void send(uint64_t id, Bytes payload, const SendOptions& options) override {
@@ -128,9 +128,7 @@ class Ours final : public Peer {
 
   std::optional<rdmap::TermCode> terminate() const override {
     const engine::TerminateInfo info = end_->qp().terminate_info();
-    const bool is_there = info.reason == engine::EndReason::kTerminateSent ||
-                          info.reason == engine::EndReason::kTerminateReceived;
-    if (!is_there) return std::nullopt;
+    if (!info.has_terminate()) return std::nullopt;
     return info.terminate.code;
   }
 
@@ -176,7 +174,7 @@ class Ours final : public Peer {
   }
 
   void post(const engine::SendWr& work) {
-    EXPECT_TRUE(end_->post(work)) << static_cast<int>(end_->refusal());
+    EXPECT_TRUE(end_->post(work));
     end_->flush();
   }
 
@@ -186,7 +184,6 @@ class Ours final : public Peer {
   std::vector<Region> regions_;
   std::unique_ptr<iwarp::Endpoint> end_;
   std::optional<iwarp::Listener> listener_;
-  std::optional<iwarp::Incoming> incoming_;
 };
 
 }  // namespace
