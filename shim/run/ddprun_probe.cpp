@@ -15,7 +15,7 @@
 #include <memory>
 
 #include "base/clock.h"
-#include "mpa/initiator.h"
+#include "connect/handshake.h"
 #include "stream/hello.h"
 
 namespace ddpsock::shim {
@@ -89,7 +89,7 @@ mpa::InitiatorConfig request() {
   hello.features |= DDPSOCK_FEATURE_HURRY;
   hello.max_payload = 65'000;
   const auto size = stream::encode(room, hello);
-  mpa::InitiatorConfig config;
+  mpa::InitiatorConfig config{.timeouts = {.request = kPatience, .reply = kPatience}};
   if (const auto data = mpa::PrivateData::from(Bytes(room).first(size.value_or(0))))
     config.private_data = *data;
   return config;
@@ -149,30 +149,10 @@ std::expected<base::UniqueFd, int> connect_to(const Endpoint& endpoint) {
 }
 
 std::expected<std::string, std::string> ask_for_mpa(int fd) {
-  const Time deadline = base::now() + kPatience;
-  auto started = mpa::Initiator::start(request(), base::now());
-  if (!started) return std::unexpected(mpa::to_text(started.error()));
-  mpa::Initiator& mpa = *started;
-  while (mpa.state() == mpa::StartupState::kSending) {
-    const Bytes out = mpa.output();
-    const ssize_t n = send(fd, out.data(), out.size(), MSG_NOSIGNAL);
-    if (n < 0 && !wait_for(fd, POLLOUT, deadline)) return std::unexpected("it takes no bytes");
-    if (n < 0 && errno != EAGAIN) return std::unexpected(strerror(errno));
-    if (n > 0) mpa.sent(static_cast<size_t>(n), base::now());
-  }
-  while (mpa.state() == mpa::StartupState::kReading) {
-    if (!wait_for(fd, POLLIN, deadline))
-      return std::unexpected(fmt::format("no answer within {} seconds", kPatienceSeconds));
-    // No further than the frame: what follows is nobody's.
-    std::array<uint8_t, MPA_MAX_STARTUP_SIZE> piece;
-    const ssize_t n = recv(fd, piece.data(), piece.size(), 0);
-    if (n <= 0) {
-      mpa.on_end(n == 0 ? mpa::StreamEnd::kFin : mpa::StreamEnd::kReset);
-    } else {
-      mpa.input(Bytes(piece).first(static_cast<size_t>(n)), base::now());
-    }
-  }
-  if (mpa.state() == mpa::StartupState::kAgreed) return describe(mpa.agreement());
+  connecting::Handshake mpa(fd, {.startup = request()});
+  if (mpa.run() == mpa::StartupState::kAgreed) return describe(mpa.agreement());
+  if (mpa.failure().error == mpa::StartupError::kTimedOut)
+    return std::unexpected(fmt::format("no answer within {} seconds", kPatienceSeconds));
   return std::unexpected(mpa::to_text(mpa.failure().error));
 }
 
