@@ -32,21 +32,6 @@ void set_no_delay(int fd) {
 
 }  // namespace
 
-engine::Parameters parameters_of(const mpa::Agreement& agreed, uint32_t max_ulpdu) {
-  const auto depth = [](uint16_t value) {
-    return value == mpa::kNotNegotiated ? engine::Parameters::kNotAgreed : value;
-  };
-  return {.ird = depth(agreed.ird),
-          .ord = depth(agreed.ord),
-          .is_initiator = agreed.is_initiator,
-          .rtr = to_rdmap(agreed.rtr),
-          .has_crc = agreed.has_crc,
-          .send_markers = agreed.send_markers,
-          .receive_markers = agreed.receive_markers,
-          .revision = agreed.revision,
-          .max_ulpdu = max_ulpdu};
-}
-
 Handshake::Handshake(int fd, const Call& call) : fd_(fd), call_(call) {
   set_no_delay(fd);
 }
@@ -154,11 +139,11 @@ Status<engine::StartError> Handshake::start(engine::Qp& qp, Memory& memory,
   const bool has_failed = state() == mpa::StartupState::kFailed;
   if (has_failed && !failure().term_code) return fail(engine::StartError::kBadLowerLayer);
   engine::Start start{.lower = engine::LowerLayer{fd_},
-                      .parameters = parameters_of(
-                          has_failed ? failure().terminate_with() : agreement(), max_ulpdu)};
+                      .agreed = has_failed ? failure().terminate_with() : agreement(),
+                      .max_ulpdu = max_ulpdu};
   if (memory.memory) {
     // Only a byte stream has them.
-    const bool has_markers = start.parameters.send_markers || start.parameters.receive_markers;
+    const bool has_markers = start.agreed.send_markers || start.agreed.receive_markers;
     const bool is_joined = memory.memory->settle();
     if (has_markers || !is_joined)
       memory = {

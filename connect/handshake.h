@@ -19,17 +19,6 @@
 
 namespace ddpsock::connecting {
 
-// MPA and RDMAP know nothing of each other; both know the four RTR messages.
-constexpr rdmap::Rtr to_rdmap(mpa::Rtr rtr) {
-  static_assert(static_cast<int>(mpa::Rtr::kSend) == static_cast<int>(rdmap::Rtr::kSend) &&
-                static_cast<int>(mpa::Rtr::kWrite) == static_cast<int>(rdmap::Rtr::kWrite) &&
-                static_cast<int>(mpa::Rtr::kRead) == static_cast<int>(rdmap::Rtr::kRead));
-  return static_cast<rdmap::Rtr>(rtr);
-}
-
-// What an engine needs to know of what MPA start-up has agreed.
-engine::Parameters parameters_of(const mpa::Agreement& agreed, uint32_t max_ulpdu = 0);
-
 // The memory shared with the peer that a connection may lie in, offered to it or joined; or null
 // and why not (static text).
 struct Memory {

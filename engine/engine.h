@@ -27,6 +27,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/result.h"
+#include "mpa/agreement.h"
 #include "rdmap/qp_counters.h"
 #include "rdmap/stag_table.h"
 #include "rdmap/state.h"
@@ -37,7 +38,10 @@ namespace ddpsock::engine {
 
 class Medium;  // queue/medium.h, of engines in software
 
-// Work, completions, rights and Terminates are RDMAP's own vocabulary: values without behaviour.
+// What start-up agrees is MPA's vocabulary, and work, completions, rights and Terminates are
+// RDMAP's: values without behaviour.
+using mpa::Agreement;
+using mpa::Rtr;
 namespace op = rdmap::op;
 using rdmap::Completion;
 using rdmap::DeregisterError;
@@ -50,7 +54,6 @@ using rdmap::RecvWr;
 using rdmap::Refusal;
 using rdmap::RegisterError;
 using rdmap::Rights;
-using rdmap::Rtr;
 using rdmap::SendWr;
 using rdmap::TermCode;
 using rdmap::TerminateInfo;
@@ -199,31 +202,16 @@ class WireTap {
   ~WireTap() = default;
 };
 
-// What the two ends know of each other before the first message.
-struct Parameters {
-  // Reads the peer may have outstanding here, and we there: kNotAgreed is what QpAttr says.
-  static constexpr uint32_t kNotAgreed = 0xffff'ffff;
-  uint32_t ird = 0;
-  uint32_t ord = 0;
-  bool is_initiator = false;
-  Rtr rtr = Rtr::kNone;
-  // Of connections on which messages are framed.
-  bool has_crc = true;
-  bool send_markers = false;
-  bool receive_markers = false;
-  uint8_t revision = 2;  // of the start-up: for who records the connection
-  // Largest ULPDU to send. 0: one TCP segment's worth, which is all one may send to strangers
-  // (RFC 5044 section 5); otherwise what the peer announced that it takes.
-  uint32_t max_ulpdu = 0;
-};
-
 // Start-up happens outside (connect/) and is handed in.
 struct Start {
   LowerLayer lower{};
   // How the peer is reached over it, of what the engine's own header names; nullptr: as usual.
   // Borrowed for the call.
   const Medium* medium = nullptr;
-  Parameters parameters = {};
+  Agreement agreed = {};
+  // Largest ULPDU to send. 0: one TCP segment's worth, which is all one may send to strangers
+  // (RFC 5044 section 5); otherwise what the peer announced that it takes.
+  uint32_t max_ulpdu = 0;
   WireTap* tap = nullptr;  // lives until the last advance(); ignored without kWireTap, kSegmentTap
 };
 

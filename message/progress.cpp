@@ -150,9 +150,8 @@ void Connection::step_starting_on_stream(Time now) {
                 .ird = DDPSOCK_ONE_SIDED_DEPTH,
                 .ord = DDPSOCK_ONE_SIDED_DEPTH};
   const engine::BetweenChunks medium(*stream_);
-  const auto started = qp_->start({.lower = engine::lower_layer_of(socket_.get()),
-                                   .medium = &medium,
-                                   .parameters = connecting::parameters_of(agreement_)});
+  const auto started = qp_->start(
+      {.lower = engine::lower_layer_of(socket_.get()), .medium = &medium, .agreed = agreement_});
   if (!started) {
     const bool is_memory = started.error() == engine::StartError::kNoMemory;
     return end(is_memory ? ENOMEM : ECONNRESET, "the connection was lost");

@@ -69,10 +69,10 @@ inline constexpr uint16_t kNotNegotiated = MPA_DEPTH_NOT_NEGOTIATED;
 
 struct Agreement {
   bool is_initiator = false;
-  uint8_t revision = 0;          // of the Reply
-  bool has_crc = true;           // CRCs are sent and checked, in both directions
-  bool send_markers = false;     // the peer needs them
-  bool receive_markers = false;  // we asked for them
+  uint8_t revision = MPA_REVISION_ENHANCED;  // of the Reply
+  bool has_crc = true;                       // CRCs are sent and checked, in both directions
+  bool send_markers = false;                 // the peer needs them
+  bool receive_markers = false;              // we asked for them
   // Already crossed over with the peer's, unless a side did not negotiate (or revision 0 or 1):
   // then our own configured value, not kNotNegotiated unless that was configured. Where the peer
   // named its IRD, `ord` is never above it.

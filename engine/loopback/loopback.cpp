@@ -59,7 +59,7 @@ class LoopbackEngine final : public SoftEngine {
       carrier = WireCarrier::make(std::unique_ptr<Channel>(new (std::nothrow) LinkChannel(*end)),
                                   start, attr);
     } else {
-      carrier.reset(new (std::nothrow) SegmentCarrier(*end, start.parameters.max_ulpdu));
+      carrier.reset(new (std::nothrow) SegmentCarrier(*end, start.max_ulpdu));
     }
     if (!carrier) return fail(StartError::kNoMemory);
     return carrier;

@@ -22,7 +22,7 @@ class MemoryCarrier final : public Carrier {
   MemoryCarrier(std::unique_ptr<Channel> channel, shm::MessageMemory& memory, const Start& start)
       : channel_(std::move(channel)),
         link_(memory, start.tap),
-        max_ulpdu_(start.parameters.max_ulpdu),
+        max_ulpdu_(start.max_ulpdu),
         tap_(start.tap) {}
 
   Capabilities capabilities() const override { return {Capability::kSegmentTap}; }

@@ -16,9 +16,17 @@ constexpr int kMostYields = 1'000'000;
 
 // What the core is to keep of an agreed IRD or ORD. It has room of its own for a Read RTR.
 uint32_t depth(Rtr rtr, uint32_t value, uint32_t most) {
-  if (value == Parameters::kNotAgreed) return most;
+  if (value == mpa::kNotNegotiated) return most;
   const bool is_for_rtr = rtr == Rtr::kRead && value == 1 && most == 0;
   return is_for_rtr ? 0 : value;
+}
+
+// MPA and RDMAP know nothing of each other; both know the four RTR messages.
+constexpr rdmap::Rtr to_rdmap(Rtr rtr) {
+  static_assert(static_cast<int>(Rtr::kSend) == static_cast<int>(rdmap::Rtr::kSend) &&
+                static_cast<int>(Rtr::kWrite) == static_cast<int>(rdmap::Rtr::kWrite) &&
+                static_cast<int>(Rtr::kRead) == static_cast<int>(rdmap::Rtr::kRead));
+  return static_cast<rdmap::Rtr>(rtr);
 }
 
 }  // namespace
@@ -45,7 +53,7 @@ Status<StartError> SoftQp::start(const Start& start) {
   auto carrier = start.medium != nullptr ? start.medium->open(start, attr_)
                                          : engine_.open_carrier(start, attr_);
   if (!carrier) return fail(carrier.error());
-  const Parameters& agreed = start.parameters;
+  const Agreement& agreed = start.agreed;
 
   Lock lock(engine_.mutex());
   if (core_->state() != QpState::kIdle) return fail(StartError::kBadState);
@@ -54,7 +62,7 @@ Status<StartError> SoftQp::start(const Start& start) {
   if (ird > attr_.max_ird || ord > attr_.max_ord) return fail(StartError::kDepths);
   carrier_ = std::move(*carrier);
   Carrier::note_mulpdu(*core_, carrier_->mulpdu(Time{}));
-  core_->start({.is_initiator = agreed.is_initiator, .rtr = agreed.rtr, .ird = ird, .ord = ord});
+  core_->start({agreed.is_initiator, to_rdmap(agreed.rtr), ird, ord});
   queues_.signal(lock);
   polled_.store(carrier_.get(), std::memory_order_release);
   return {};

@@ -92,7 +92,7 @@ class Victim {
     const InMemory medium(*memory_);
     EXPECT_TRUE(qp_->start({.lower = lower_layer_of(tcp_.a.get()),
                             .medium = &medium,
-                            .parameters = {.ird = 4, .ord = 4, .is_initiator = true}}));
+                            .agreed = {.is_initiator = true, .ird = 4, .ord = 4}}));
   }
 
   MutBytes room(size_t i) { return MutBytes(canaries_).subspan(i * kRoom, kRoom); }

@@ -48,9 +48,9 @@ std::unique_ptr<Carrier> WireCarrier::make(std::unique_ptr<Channel> channel, con
 WireCarrier::WireCarrier(std::unique_ptr<Channel> channel, const Start& start, const QpAttr& attr)
     : channel_(std::move(channel)),
       tap_(start.tap),
-      max_ulpdu_(start.parameters.max_ulpdu),
-      send_markers_(start.parameters.send_markers) {
-  const Parameters& agreed = start.parameters;
+      max_ulpdu_(start.max_ulpdu),
+      send_markers_(start.agreed.send_markers) {
+  const Agreement& agreed = start.agreed;
   tx_.configure(agreed.has_crc, agreed.send_markers);
   rx_.configure(agreed.has_crc, agreed.receive_markers);
   if (agreed.is_initiator) nudge_.configure(attr.nudge);

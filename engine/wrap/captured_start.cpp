@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "engine/wrap/captured_start.h"
 
-#include <algorithm>
 #include <array>
 
 #include "mpa/startup_frame.h"
@@ -9,12 +8,8 @@
 namespace ddpsock::engine::wrap {
 namespace {
 
-uint16_t depth(uint32_t agreed) {
-  return static_cast<uint16_t>(std::min<uint32_t>(agreed, mpa::kNotNegotiated));
-}
-
 // The frame that one side must have sent for this to be agreed.
-mpa::StartupFrame startup_frame(const Parameters& a, mpa::FrameKind kind) {
+mpa::StartupFrame startup_frame(const Agreement& a, mpa::FrameKind kind) {
   const bool is_ours = (kind == mpa::FrameKind::kRequest) == a.is_initiator;
   mpa::StartupFrame frame;
   frame.kind = kind;
@@ -27,14 +22,14 @@ mpa::StartupFrame startup_frame(const Parameters& a, mpa::FrameKind kind) {
         .rtr = {.has_send = a.rtr == Rtr::kSend,
                 .has_write = a.rtr == Rtr::kWrite,
                 .has_read = a.rtr == Rtr::kRead},
-        .ird = depth(is_ours ? a.ird : a.ord),
-        .ord = depth(is_ours ? a.ord : a.ird),
+        .ird = is_ours ? a.ird : a.ord,
+        .ord = is_ours ? a.ord : a.ird,
     };
   }
   return frame;
 }
 
-void write_frame(CapturedTcp& tcp, const Parameters& agreed, mpa::FrameKind kind, Time now) {
+void write_frame(CapturedTcp& tcp, const Agreement& agreed, mpa::FrameKind kind, Time now) {
   std::array<uint8_t, MPA_MAX_STARTUP_SIZE> storage;
   const auto size = mpa::write_startup(startup_frame(agreed, kind), storage);
   if (!size) return;
@@ -44,7 +39,7 @@ void write_frame(CapturedTcp& tcp, const Parameters& agreed, mpa::FrameKind kind
 
 }  // namespace
 
-void write_start(CapturedTcp& tcp, const Parameters& agreed, Time now) {
+void write_start(CapturedTcp& tcp, const Agreement& agreed, Time now) {
   tcp.handshake(now);
   write_frame(tcp, agreed, mpa::FrameKind::kRequest, now);
   write_frame(tcp, agreed, mpa::FrameKind::kReply, now);

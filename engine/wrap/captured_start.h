@@ -12,7 +12,7 @@ namespace ddpsock::engine::wrap {
 // Between which addresses the `index`-th queue pair of the process is.
 using EndsOf = CapturedEnds (*)(const Start& start, uint32_t index);
 
-void write_start(CapturedTcp& tcp, const Parameters& agreed, Time now);
+void write_start(CapturedTcp& tcp, const Agreement& agreed, Time now);
 
 }  // namespace ddpsock::engine::wrap
 

@@ -69,10 +69,10 @@ class TappedQp final : public WireTap {
 
  public:
   TappedQp(CaptureFile& file, const CapturedEnds& ends, const Start& start)
-      : tcp_(file, ends, start.parameters.is_initiator),
-        parameters_(start.parameters),
-        sent_(start.parameters.send_markers),
-        received_(start.parameters.receive_markers),
+      : tcp_(file, ends, start.agreed.is_initiator),
+        agreed_(start.agreed),
+        sent_(start.agreed.send_markers),
+        received_(start.agreed.receive_markers),
         next_(start.tap) {}
 
   void sent(std::span<const Bytes> octets, Time now) override {
@@ -100,11 +100,11 @@ class TappedQp final : public WireTap {
 
  private:
   void begin(Time now) {
-    if (!std::exchange(has_begun_, true)) write_start(tcp_, parameters_, now);
+    if (!std::exchange(has_begun_, true)) write_start(tcp_, agreed_, now);
   }
 
   CapturedTcp tcp_;
-  const Parameters parameters_;
+  const Agreement agreed_;
   FpduPackets sent_;
   FpduPackets received_;
   WireTap* const next_;
@@ -154,7 +154,7 @@ class PcapEngine final : public WrapEngine {
 
  private:
   static CapturedEnds ends_made_up(const Start& start, uint32_t index) {
-    return made_up_ends(index, start.parameters.is_initiator);
+    return made_up_ends(index, start.agreed.is_initiator);
   }
 
   std::optional<CaptureFile> own_;

@@ -76,12 +76,12 @@ class Sample {
 
  private:
   static void start(End& end, LowerLayer lower, bool has_markers, bool is_initiator) {
-    Parameters agreed;
+    Agreement agreed;
     agreed.is_initiator = is_initiator;
     agreed.send_markers = agreed.receive_markers = has_markers;
     agreed.ird = agreed.ord = 4;
     agreed.rtr = Rtr::kWrite;
-    (void)end.qp->start({.lower = lower, .parameters = agreed});
+    (void)end.qp->start({.lower = lower, .agreed = agreed});
   }
   static Mr reg(End& end, MutBytes memory, Rights rights) {
     return *end.engine->register_memory(

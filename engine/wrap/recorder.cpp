@@ -105,7 +105,7 @@ CapturedEnds ends_of_socket(const Start& start, uint32_t index) {
   CapturedEnds ends{.addresses = {address_of(SYS_getsockname, fd), address_of(SYS_getpeername, fd)},
                     .next = first_sequence()};
   if (!are_known(ends.addresses))
-    ends.addresses = made_up_ends(index, start.parameters.is_initiator).addresses;
+    ends.addresses = made_up_ends(index, start.agreed.is_initiator).addresses;
   return ends;
 }
 
@@ -258,8 +258,8 @@ class Recorder final : public Observer {
     const Time now = base::now();
     CapturedTcp tcp = tcp_of(who, state);
     if (is_new) {
-      const Parameters agreed{
-          .is_initiator = who.is_initiator, .has_crc = who.has_crc, .revision = who.revision};
+      const Agreement agreed{
+          .is_initiator = who.is_initiator, .revision = who.revision, .has_crc = who.has_crc};
       write_start(tcp, agreed, now);
     }
     tcp.segment(way == Way::kSent, fpdu, now);

@@ -78,9 +78,9 @@ class TraceQp final : public WrapQp {
     }
     const auto done = WrapQp::start(s);
     out_.print("qp %u start %s%s ird %u ord %u%s%s%s", number(),
-               s.parameters.is_initiator ? "initiator" : "responder", between, s.parameters.ird,
-               s.parameters.ord, s.parameters.has_crc ? " crc" : "",
-               s.parameters.send_markers ? " markers" : "", done ? "" : " REFUSED");
+               s.agreed.is_initiator ? "initiator" : "responder", between, s.agreed.ird,
+               s.agreed.ord, s.agreed.has_crc ? " crc" : "",
+               s.agreed.send_markers ? " markers" : "", done ? "" : " REFUSED");
     return done;
   }
 

@@ -38,12 +38,12 @@ class WrapTest : public ::testing::Test {
     make(a_, std::move(first));
     make(b_, bare());
     const auto [lower_a, lower_b] = network_.connect({});
-    Parameters agreed;
+    Agreement agreed;
     agreed.ird = agreed.ord = 4;
     agreed.is_initiator = true;
-    ASSERT_TRUE(a_.qp->start({.lower = lower_a, .parameters = agreed}));
+    ASSERT_TRUE(a_.qp->start({.lower = lower_a, .agreed = agreed}));
     agreed.is_initiator = false;
-    ASSERT_TRUE(b_.qp->start({.lower = lower_b, .parameters = agreed}));
+    ASSERT_TRUE(b_.qp->start({.lower = lower_b, .agreed = agreed}));
   }
   Posted send(uint64_t id) {
     const Bytes payload(message_);

@@ -7,16 +7,14 @@
 namespace ddpsock::conformance {
 
 // What start-up would hand to each end, without start-up.
-inline engine::Parameters parameters_of(const Wish& wish, bool is_initiator) {
-  engine::Parameters a;
-  a.is_initiator = is_initiator;
-  a.has_crc = wish.has_crc;
-  a.send_markers = a.receive_markers = wish.has_markers;
-  a.ird = wish.ird;
-  a.ord = wish.ord;
-  a.rtr = wish.rtr;
-  a.max_ulpdu = wish.max_ulpdu;
-  return a;
+inline engine::Agreement agreed_by(const Wish& wish, bool is_initiator) {
+  return {.is_initiator = is_initiator,
+          .has_crc = wish.has_crc,
+          .send_markers = wish.has_markers,
+          .receive_markers = wish.has_markers,
+          .ird = wish.ird,
+          .ord = wish.ord,
+          .rtr = wish.rtr};
 }
 
 }  // namespace ddpsock::conformance

@@ -23,8 +23,8 @@ class LoopbackBench final : public Bench {
     attr.max_read = kind_ == loopback::LinkAttr::Kind::kBytes ? 100'000 : 0;
     const auto [a, b] = network_.connect(attr);
     Joined joined;
-    joined.ends[0] = {.lower = a, .parameters = parameters_of(wish, true)};
-    joined.ends[1] = {.lower = b, .parameters = parameters_of(wish, false)};
+    joined.ends[0] = {.lower = a, .agreed = agreed_by(wish, true), .max_ulpdu = wish.max_ulpdu};
+    joined.ends[1] = {.lower = b, .agreed = agreed_by(wish, false), .max_ulpdu = wish.max_ulpdu};
     return joined;
   }
   void inject(engine::LowerLayer end, Bytes octets) override {

@@ -44,7 +44,8 @@ class ShmBench final : public Bench {
     Joined joined;
     for (int i = 0; i < 2; ++i) {
       joined.ends[i].lower = engine::lower_layer_of(fds[i]);
-      joined.ends[i].parameters = parameters_of(wish, i == 0);
+      joined.ends[i].agreed = agreed_by(wish, i == 0);
+      joined.ends[i].max_ulpdu = wish.max_ulpdu;
       media_.push_back(std::make_unique<engine::InMemory>(*memories_.rbegin()[1 - i]));
       joined.ends[i].medium = media_.back().get();
     }

@@ -12,7 +12,6 @@ namespace ddpsock::conformance {
 namespace {
 
 using connecting::Handshake;
-using connecting::parameters_of;
 using mpa::StartupState;
 
 mpa::RtrSet only(engine::Rtr rtr) {
@@ -52,9 +51,11 @@ class UserBench final : public Bench {
     }
     Joined joined;
     joined.ends[0] = {.lower = engine::lower_layer_of(a),
-                      .parameters = parameters_of(initiator.agreement(), wish.max_ulpdu)};
+                      .agreed = initiator.agreement(),
+                      .max_ulpdu = wish.max_ulpdu};
     joined.ends[1] = {.lower = engine::lower_layer_of(b),
-                      .parameters = parameters_of(responder.agreement(), wish.max_ulpdu)};
+                      .agreed = responder.agreement(),
+                      .max_ulpdu = wish.max_ulpdu};
     return joined;
   }
 

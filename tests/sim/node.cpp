@@ -84,12 +84,12 @@ Node::Node(int end, const Scenario& scenario, std::unique_ptr<engine::Engine> en
 void Node::start(engine::LowerLayer lower) {
   post_receives();
   engine::Start start{.lower = lower};
-  start.parameters.max_ulpdu = scenario_.max_ulpdu;
-  start.parameters.is_initiator = end_ == 0;
-  start.parameters.has_crc = scenario_.has_crc;
-  start.parameters.send_markers = start.parameters.receive_markers = scenario_.has_markers;
-  start.parameters.ird = start.parameters.ord = scenario_.depth;
-  start.parameters.rtr = engine::Rtr::kWrite;  // so that both may send
+  start.max_ulpdu = scenario_.max_ulpdu;
+  start.agreed.is_initiator = end_ == 0;
+  start.agreed.has_crc = scenario_.has_crc;
+  start.agreed.send_markers = start.agreed.receive_markers = scenario_.has_markers;
+  start.agreed.ird = start.agreed.ord = scenario_.depth;
+  start.agreed.rtr = engine::Rtr::kWrite;  // so that both may send
   if (!qp_->start(start)) complain("start refused");
 }
 

@@ -18,7 +18,7 @@ namespace ddpsock::iwarp {
 class Endpoint {
  public:
   // `attr`: but for its domain and queues, which are the endpoint's. `max_ulpdu` as
-  // engine::Parameters has it.
+  // engine::Start has it.
   static Result<std::unique_ptr<Endpoint>, Error> make(engine::QpAttr attr, uint32_t max_ulpdu = 0);
   // A connection that has not ended is cut: the peer sees a reset, perhaps inside an FPDU.
   ~Endpoint();

@@ -3,7 +3,6 @@
 
 #include <utility>
 
-#include "connect/handshake.h"
 #include "rdmap/format.h"
 
 namespace ddpsock::interop {
@@ -74,7 +73,7 @@ void OurEnd::open(const mpa::Agreement& agreed) {
   }
   qp_->tx.configure(agreed.has_crc, agreed.send_markers);
   qp_->rx.configure(agreed.has_crc, agreed.receive_markers);
-  qp_->qp.start({agreed.is_initiator, connecting::to_rdmap(agreed.rtr), ird, ord});
+  qp_->qp.start({agreed.is_initiator, static_cast<rdmap::Rtr>(agreed.rtr), ird, ord});
   const Bytes text(reinterpret_cast<const uint8_t*>(text_.data()), text_.size());
   const rdmap::SendWr work{.op = rdmap::op::Send{.payload = {&text, 1}}};
   qp_->qp.post_send({&work, 1});
