@@ -14,12 +14,12 @@
 
 #include "connect/handshake.h"
 #include "engine/memory/message_memory.h"
-#include "engine/one_sided.h"
 #include "message/handle.h"
 #include "message/queue.h"
 #include "message/srq.h"
 #include "message/work.h"
 #include "relatives/message_record.h"
+#include "stream/queue_pair.h"
 #include "stream/stream.h"
 
 namespace ddpsock::message {

@@ -115,6 +115,16 @@ class InvertingStream final : public ddpsock::engine::Stream {
   bool set_kept_option(int, int) override { return false; }
   bool get_kept_option(int, int&) override { return false; }
 
+  ddpsock::Status<> begin_one_sided(int, ddpsock::engine::OneSided&) override { return refuse(); }
+  void end_one_sided() override {}
+  Result<bool> one_sided_crc(int) override { return refuse(); }
+  ddpsock::Status<> announce(int) override { return refuse(); }
+  Result<size_t> send_fpdus(int, std::span<const ddpsock::Bytes>) override { return refuse(); }
+  Result<size_t> receive_fpdus(int, std::span<const ddpsock::MutBytes>) override {
+    return refuse();
+  }
+  uint32_t max_chunk() const override { return 0; }
+
   ddpsock::engine::StreamStatus status() const override {
     using enum ddpsock::engine::StreamState;
     return {.state = engine.finds_plain_peer ? kPlain : kOpen,
@@ -136,6 +146,8 @@ class InvertingStream final : public ddpsock::engine::Stream {
   }
 
  private:
+  static std::unexpected<ddpsock::Errno> refuse() { return fail_errno(EOPNOTSUPP); }
+
   std::atomic<uint64_t> sent{0};
   int low_water = 1;
 };

@@ -22,7 +22,6 @@
 
 #include "base/fd.h"
 #include "engine/observer.h"
-#include "engine/one_sided.h"
 #include "relatives/arena.h"
 #include "relatives/inbox.h"
 #include "relatives/record.h"
@@ -30,6 +29,7 @@
 #include "stream/chunk.h"
 #include "stream/chunk_reader.h"
 #include "stream/hello.h"
+#include "stream/queue_pair.h"
 #include "stream/reading_habit.h"
 #include "stream/stream.h"
 

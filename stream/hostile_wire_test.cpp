@@ -13,7 +13,6 @@
 
 #include "base/clock.h"
 #include "base/sys.h"
-#include "engine/one_sided.h"
 #include "mpa/startup_frame.h"
 #include "relatives/arena.h"
 #include "stream/hello.h"

@@ -19,7 +19,6 @@
 #include <thread>
 
 #include "base/sys.h"
-#include "engine/one_sided.h"
 #include "shm/segment.h"
 #include "stream/octets.h"
 #include "stream/stream_testing.h"

@@ -13,7 +13,6 @@
 #include "base/process.h"
 #include "base/sys.h"
 #include "ddp/segment.h"
-#include "engine/one_sided.h"
 #include "stream/descriptor.h"
 #include "stream/failure.h"
 #include "stream/hold.h"

@@ -25,10 +25,12 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "base/wake.h"
-#include "engine/one_sided.h"
+#include "engine/fpdu_way.h"
 #include "relatives/stream_attr.h"
 
 namespace ddpsock::engine {
+
+class OneSided;  // queue_pair.h
 
 // What a libc call would return: a count, or an errno value. `error` is 0 exactly if `count` >= 0.
 struct Io {
@@ -232,6 +234,17 @@ class Stream : public FpduWay {
   virtual bool get_kept_option(int name, int& value) = 0;
 
   virtual StreamStatus status() const = 0;
+
+  // One-sided operations are this process's from then on, by a queue pair on this FpduWay, which
+  // must stay until no call is running after end_one_sided(). EOPNOTSUPP: the peer or another
+  // process that has them says no. ENOTCONN: not decided yet. ENOMEM.
+  virtual Status<> begin_one_sided(int fd, OneSided& queue_pair) = 0;
+  virtual void end_one_sided() = 0;
+  // What the peer's start-up frame says: whether FPDUs have CRCs. EAGAIN before it has come,
+  // EOPNOTSUPP if the peer says no.
+  virtual Result<bool> one_sided_crc(int fd) = 0;
+  // Makes sure that our start-up frame is on its way, so that the peer's comes. EAGAIN, ENOTCONN.
+  virtual Status<> announce(int fd) = 0;
 
  protected:
   ~Stream() = default;

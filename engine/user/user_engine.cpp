@@ -13,8 +13,8 @@
 #include "base/crc32c.h"
 #include "base/socket_option.h"
 #include "base/sys.h"
+#include "engine/fpdu_way.h"
 #include "engine/memory/memory_carrier.h"
-#include "engine/one_sided.h"
 #include "engine/queue/soft_engine.h"
 #include "engine/wire/wire_carrier.h"
 
@@ -116,7 +116,8 @@ class OneSidedChannel final : public Channel {
     emss_until_ = now + kEmssAge;
     return emss_;
   }
-  // Who has the connection says when he goes (OneSided::wake), but not if he is another process.
+  // Who has the connection says when he goes (stream/queue_pair.h), but not if he is another
+  // process.
   Time next_event(Time now) const override {
     return is_sending_taken_ || is_receiving_taken_ ? now + kRetry : kNever;
   }

@@ -38,7 +38,7 @@ class InMemory final : public Medium {
 };
 
 // A Start::medium: the byte stream has this connection, too. FPDUs lie between its chunks
-// (engine/one_sided.h), and ends of the queue pair but a Terminate leave it alone.
+// (engine/fpdu_way.h), and ends of the queue pair but a Terminate leave it alone.
 class BetweenChunks final : public Medium {
  public:
   explicit BetweenChunks(FpduWay& stream) : stream_(stream) {}

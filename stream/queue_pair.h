@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// What a byte stream (stream/stream.h) and the queue pair whose FPDUs lie between its chunks see of
-// each other: one-sided operations of a stream (doc/decisions/0034-one-sided-between-chunks.md).
-#ifndef DDPSOCK_ENGINE_ONE_SIDED_H_
-#define DDPSOCK_ENGINE_ONE_SIDED_H_
-
-#include <errno.h>
+// What a byte stream sees of the queue pair whose FPDUs lie between its chunks: one-sided
+// operations of a stream (doc/decisions/0034-one-sided-between-chunks.md). What that sees of the
+// stream is engine/fpdu_way.h.
+#ifndef DDPSOCK_STREAM_QUEUE_PAIR_H_
+#define DDPSOCK_STREAM_QUEUE_PAIR_H_
 
 #include <algorithm>
 #include <atomic>
@@ -15,7 +14,6 @@
 #include <span>
 
 #include "base/bytes.h"
-#include "base/result.h"
 
 namespace ddpsock::engine {
 
@@ -92,39 +90,6 @@ class OneSided {
   ~OneSided() = default;
 };
 
-// The part of a stream that a queue pair uses: its FPDUs travel between those of the stream.
-class FpduWay {
- public:
-  // begin_one_sided() is this process's from then on, and `queue_pair` must stay until no call is
-  // running after end_one_sided(). EOPNOTSUPP: the peer, the engine or another process that has
-  // them says no. ENOTCONN: not decided yet. ENOMEM.
-  virtual Status<> begin_one_sided(int /*fd*/, OneSided& /*queue_pair*/) {
-    return fail_errno(EOPNOTSUPP);
-  }
-  virtual void end_one_sided() {}
-  // What the peer's start-up frame says: whether FPDUs have CRCs. EAGAIN before it has come,
-  // EOPNOTSUPP if the peer says no.
-  virtual Result<bool> one_sided_crc(int /*fd*/) { return fail_errno(EOPNOTSUPP); }
-  // Makes sure that our start-up frame is on its way, so that the peer's comes. EAGAIN, ENOTCONN.
-  virtual Status<> announce(int /*fd*/) { return fail_errno(EOPNOTSUPP); }
-  // Hands over FPDUs from the front of `from`, whole ones only; how many bytes. Never waits.
-  // EAGAIN: the kernel refused. EBUSY: another call is sending; try again, or after
-  // OneSided::wake().
-  virtual Result<size_t> send_fpdus(int /*fd*/, std::span<const Bytes> /*from*/) {
-    return fail_errno(EOPNOTSUPP);
-  }
-  // Fills `to` with FPDUs that are not of the stream; 0: the peer's FIN, or the stream has failed.
-  // Stream bytes before them are kept for recv(). Never waits. EAGAIN, EBUSY as above.
-  virtual Result<size_t> receive_fpdus(int /*fd*/, std::span<const MutBytes> /*to*/) {
-    return fail_errno(EOPNOTSUPP);
-  }
-  // The stream's own FPDUs carry so much at most.
-  virtual uint32_t max_chunk() const { return 0; }
-
- protected:
-  ~FpduWay() = default;
-};
-
 }  // namespace ddpsock::engine
 
-#endif  // DDPSOCK_ENGINE_ONE_SIDED_H_
+#endif  // DDPSOCK_STREAM_QUEUE_PAIR_H_
