@@ -32,11 +32,13 @@ void set_no_delay(int fd) {
 
 }  // namespace
 
-Handshake::Handshake(int fd, const Call& call) : fd_(fd), call_(call) {
+Handshake::Handshake(int fd, const Call& call, Memory* memory)
+    : fd_(fd), call_(call), memory_(memory) {
   set_no_delay(fd);
 }
 
-Handshake::Handshake(int fd, const mpa::Responder& responder) : fd_(fd), end_(responder) {
+Handshake::Handshake(int fd, const mpa::Responder& responder, Memory* memory)
+    : fd_(fd), memory_(memory), end_(responder) {
   set_no_delay(fd);
 }
 
@@ -51,6 +53,10 @@ const mpa::Agreement& Handshake::agreement() const {
 const mpa::StartupFailure& Handshake::failure() const {
   if (const auto* failure = std::get_if<mpa::StartupFailure>(&end_)) return *failure;
   return *at_end(end_, [](const auto& e) { return &e.failure(); });
+}
+
+void Handshake::give_up_memory(const char* why) const {
+  if (memory_ != nullptr) *memory_ = {.memory = nullptr, .why = why};
 }
 
 void Handshake::fail_tcp(int error) {
@@ -92,6 +98,8 @@ bool Handshake::call_again() {
   if (!may_call || tcp_error_ != 0 || !failure().can_retry_with_revision_1) return false;
   const int flags = base::sys.fcntl(fd_, F_GETFL);
   if (flags < 0) return false;
+  // What the peer has joined in the first call it cannot join in the second.
+  give_up_memory("the peer speaks revision 1 of MPA");
   // Whoever is here waits otherwise. A program whose socket blocks is inside connect() meanwhile.
   const bool is_blocking = (flags & O_NONBLOCK) == 0;
   if (is_blocking) base::sys.fcntl(fd_, F_SETFL, flags | O_NONBLOCK);
@@ -134,24 +142,25 @@ mpa::StartupState Handshake::run() {
   }
 }
 
-Status<engine::StartError> Handshake::start(engine::Qp& qp, Memory& memory,
-                                            uint32_t max_ulpdu) const {
+Status<engine::StartError> Handshake::start(engine::Qp& qp, uint32_t max_ulpdu) const {
   const bool has_failed = state() == mpa::StartupState::kFailed;
   if (has_failed && !failure().term_code) return fail(engine::StartError::kBadLowerLayer);
   engine::Start start{.lower = engine::LowerLayer{fd_},
                       .agreed = has_failed ? failure().terminate_with() : agreement(),
                       .max_ulpdu = max_ulpdu};
-  if (memory.memory) {
+  std::optional<engine::InMemory> medium;
+  if (memory_ != nullptr && memory_->memory) {
     // Only a byte stream has them.
     const bool has_markers = start.agreed.send_markers || start.agreed.receive_markers;
-    const bool is_joined = memory.memory->settle();
-    if (has_markers || !is_joined)
-      memory = {
-          .memory = nullptr,
-          .why = has_markers ? "MPA markers are for byte streams" : "the peer has not joined it"};
+    const bool is_joined = memory_->memory->settle();
+    if (has_markers) {
+      give_up_memory("MPA markers are for byte streams");
+    } else if (!is_joined) {
+      give_up_memory("the peer has not joined it");
+    } else {
+      start.medium = &medium.emplace(*memory_->memory);
+    }
   }
-  std::optional<engine::InMemory> medium;
-  if (memory.memory) start.medium = &medium.emplace(*memory.memory);
   const auto started = qp.start(start);
   if (started && has_failed) qp.abort(rdmap::TermCode::mpa(*failure().term_code));
   return started;

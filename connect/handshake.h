@@ -20,7 +20,8 @@
 namespace ddpsock::connecting {
 
 // The memory shared with the peer that a connection may lie in, offered to it or joined; or null
-// and why not (static text).
+// and why not (static text). While start-up lasts the handshake's, which takes it away where the
+// two ends cannot both have it; it outlives the queue pair.
 struct Memory {
   std::unique_ptr<engine::shm::MessageMemory> memory;
   const char* why = "";
@@ -43,8 +44,8 @@ class Handshake {
   // `fd`: a TCP socket, borrowed; it gets TCP_NODELAY, for some peers want a start-up frame in one
   // segment. The calling side's may still be connecting: the timers of start-up count from when it
   // is connected.
-  Handshake(int fd, const Call& call);
-  Handshake(int fd, const mpa::Responder& responder);
+  Handshake(int fd, const Call& call, Memory* memory = nullptr);
+  Handshake(int fd, const mpa::Responder& responder, Memory* memory = nullptr);
 
   // Sends and reads as far as it goes. Needs nothing more once state() is kAgreed or kFailed; the
   // latter means: send what failure() asks for, if anything, and close the socket.
@@ -63,16 +64,16 @@ class Handshake {
   // kDeciding: accept() or reject() here, then advance(). nullptr for an initiator.
   mpa::Responder* responder() { return std::get_if<mpa::Responder>(&end_); }
 
-  // Starts `qp` on the socket by what was agreed: in `memory` if both ends have it by now, and
-  // nobody can join it any more; otherwise it goes, and says why. After kFailed: only to tell the
-  // peer so by a Terminate where it is in FPDU mode all the same (RFC 6581 section 7), and then
-  // advance it to its end; kBadLowerLayer where it is not. REQUIRES: one of the two; `memory`
-  // outlives `qp`.
-  Status<engine::StartError> start(engine::Qp& qp, Memory& memory, uint32_t max_ulpdu = 0) const;
+  // Starts `qp` on the socket by what was agreed, in memory if both ends have it by now. After
+  // kFailed: only to tell the peer so by a Terminate where it is in FPDU mode all the same (RFC
+  // 6581 section 7), and then advance it to its end; kBadLowerLayer where it is not. REQUIRES: one
+  // of the two.
+  Status<engine::StartError> start(engine::Qp& qp, uint32_t max_ulpdu = 0) const;
 
  private:
   struct Connecting {};
 
+  void give_up_memory(const char* why) const;
   bool is_connected(Time now);
   bool call_again();
   void fail_tcp(int error);
@@ -81,6 +82,7 @@ class Handshake {
 
   int fd_;
   Call call_;
+  Memory* memory_;
   Time tcp_deadline_ = kNever;
   std::variant<Connecting, mpa::Initiator, mpa::Responder, mpa::StartupFailure> end_;
   sockaddr_storage peer_{};

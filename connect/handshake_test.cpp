@@ -169,9 +169,12 @@ TEST_F(CallTest, FallsBackToRevision1OnTheSameSocket) {
     EXPECT_EQ(serve(""), 2);
     EXPECT_EQ(serve(old_reply_), 1);
   });
-  Handshake h(ours_.get(), {.startup = {.is_peer_to_peer = true}, .may_fall_back = true});
+  Memory memory{.memory = std::move(*engine::shm::MessageMemory::make({}))};
+  Handshake h(ours_.get(), {.startup = {.is_peer_to_peer = true}, .may_fall_back = true}, &memory);
   EXPECT_EQ(h.run(), StartupState::kAgreed);
   server.join();
+  EXPECT_FALSE(memory.memory);
+  EXPECT_STREQ(memory.why, "the peer speaks revision 1 of MPA");
   EXPECT_TRUE(h.has_fallen_back());
   EXPECT_EQ(h.agreement().revision, 1);
   EXPECT_EQ(h.agreement().rtr, mpa::Rtr::kNone);

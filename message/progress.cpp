@@ -109,8 +109,8 @@ bool Connection::make_handshake(Time now) {
     const mpa::ResponderConfig config{.wants_crc = start_.wants_crc,
                                       .needs_markers = start_.wants_markers,
                                       .timeouts = {.reply = kReplyTime}};
-    handshake_.reset(new (std::nothrow)
-                         connecting::Handshake(socket_.get(), mpa::Responder(config, now)));
+    handshake_.reset(new (std::nothrow) connecting::Handshake(
+        socket_.get(), mpa::Responder(config, now), &memory_));
   } else {
     const connecting::Call call{.startup = {.wants_crc = start_.wants_crc,
                                             .needs_markers = start_.wants_markers,
@@ -122,7 +122,7 @@ bool Connection::make_handshake(Time now) {
                                             .private_data = start_.private_data},
                                 .may_fall_back = may_fall_back_,
                                 .is_connecting = is_connecting_};
-    handshake_.reset(new (std::nothrow) connecting::Handshake(socket_.get(), call));
+    handshake_.reset(new (std::nothrow) connecting::Handshake(socket_.get(), call, &memory_));
   }
   return handshake_ != nullptr;
 }
@@ -200,10 +200,7 @@ void Connection::step_starting(Time now) {
   }
   const bool is_first_call = !handshake_->has_fallen_back();
   need_ = handshake_->advance(now);
-  if (is_first_call && handshake_->has_fallen_back()) {
-    memory_ = {.memory = nullptr, .why = "the peer speaks revision 1 of MPA"};
-    armed_ = 0;
-  }
+  if (is_first_call && handshake_->has_fallen_back()) armed_ = 0;
   if (handshake_->state() == mpa::StartupState::kDeciding && !is_held_.load()) {
     decide(now);
     if (phase_.load() == Phase::kEnded) return;
@@ -219,7 +216,7 @@ void Connection::step_starting(Time now) {
 void Connection::start_qp(Time now) {
   agreement_ = handshake_->agreement();
   const bool has_fallen_back = handshake_->has_fallen_back();
-  const auto started = std::exchange(handshake_, nullptr)->start(*qp_, memory_);
+  const auto started = std::exchange(handshake_, nullptr)->start(*qp_);
   if (!started) {
     end(started.error() == engine::StartError::kNoMemory ? ENOMEM : ECONNRESET,
         "the connection was lost in start-up");
@@ -253,7 +250,7 @@ void Connection::fail_start() {
   is_untouched_ = failure.error == mpa::StartupError::kNotMpa && role_ == Role::kResponder;
   reason_ = mpa::to_text(failure.error);
   const int error = errno_of_startup(failure.error);
-  if (failure.term_code && handshake->start(*qp_, memory_)) {
+  if (handshake->start(*qp_)) {
     start_error_ = error;
     phase_.store(Phase::kRunning);
     return;

@@ -84,8 +84,7 @@ Status<Error> Endpoint::answer(const Status<mpa::StartupError>& decision) {
 }
 
 Status<Error> Endpoint::start() {
-  connecting::Memory none;
-  const auto started = handshake_->start(*qp_, none, max_ulpdu_);
+  const auto started = handshake_->start(*qp_, max_ulpdu_);
   // Until it has been advanced nobody knows what it waits for; the peer may have begun already.
   need_ = {.deadline = base::now()};
   const bool has_failed = handshake_->state() == mpa::StartupState::kFailed;
