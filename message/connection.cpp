@@ -4,7 +4,6 @@
 #include "message/connection.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -37,8 +36,6 @@ Connection::Connection(Domain& domain, const Settings& settings)
 Connection::~Connection() {
   qp_.reset();
   regions_.reset();
-  if (srq_ != nullptr) srq_->drop_reference();
-  if (queue_ != nullptr) queue_->drop_reference();
   if (record_ != nullptr) record_->release();
 }
 
@@ -53,11 +50,8 @@ Result<Connection*> Connection::make(const Settings& settings) {
 Result<Connection*> Connection::make_accepted() const {
   const std::lock_guard lock(settings_mutex_);
   const auto made = make(settings_);
-  if (made && queue_ != nullptr) (*made)->use(*queue_);
-  if (made && srq_ != nullptr) {
-    srq_->add_reference();
-    (*made)->srq_ = srq_;
-  }
+  if (made && queue_) (*made)->queue_ = keep(*queue_);
+  if (made && srq_) (*made)->srq_ = keep(*srq_);
   return made;
 }
 
@@ -111,27 +105,19 @@ Status<> Connection::set_caller_driven(bool is_caller_driven) {
   });
 }
 
-void Connection::use(Queue& queue) {
-  queue.add_reference();
-  if (queue_ != nullptr) queue_->drop_reference();
-  queue_ = &queue;
-}
-
 Status<> Connection::set_queue(Queue& queue) {
   const std::lock_guard lock(settings_mutex_);
   if (const auto may = may_change(); !may) return may;
   if (srq_ != nullptr && &srq_->completions() != &queue) return fail_errno(EINVAL);
-  use(queue);
+  queue_ = keep(queue);
   return {};
 }
 
 Status<> Connection::set_srq(Srq& srq) {
   const std::lock_guard lock(settings_mutex_);
   if (const auto may = may_change(); !may) return may;
-  srq.add_reference();
-  if (srq_ != nullptr) srq_->drop_reference();
-  srq_ = &srq;
-  use(srq.completions());
+  srq_ = keep(srq);
+  queue_ = keep(srq.completions());
   return {};
 }
 
@@ -159,7 +145,7 @@ Status<> Connection::open(bool is_on_stream) {
   if (queue_ == nullptr) {
     const auto own = Queue::make_own(domain_, settings_.depths);
     if (!own) return fail(own.error());
-    queue_ = *own;
+    queue_.reset(*own);
     queue_->set_spin(settings_.spin);
   }
   regions_.reset(new (std::nothrow) Regions(domain_.engine()));
@@ -267,17 +253,6 @@ int Connection::take_socket_error() {
   return socket_error_.exchange(0);
 }
 
-// Ends when the thread wakes or is cancelled.
-struct Connection::Asleep {
-  explicit Asleep(Connection& c) : connection(c), wakeup(c.begin_sleep()) {}
-  ~Asleep() { connection.end_sleep(); }
-  Asleep(const Asleep&) = delete;
-  Asleep& operator=(const Asleep&) = delete;
-
-  Connection& connection;
-  const Wakeup wakeup;
-};
-
 Status<> Connection::establish(int timeout_ms) {
   if (!is_begun()) return fail_errno(ENOTCONN);
   release();
@@ -288,29 +263,20 @@ Status<> Connection::establish(int timeout_ms) {
   const Time deadline = timeout_ms < 0 ? kNever : base::now() + Duration::from_ms(timeout_ms);
   for (;;) {
     look();
-    Queue::Sleeper sleeper(*queue_);
+    Alarm::Sleeper sleeper(queue_->alarm());
     if (is_closed()) return fail_errno(EBADF);
     switch (phase_.load()) {
       case Phase::kRunning:
         if (start_error_ != 0) break;
-        queue_->forget_established(*this);
+        queue_->inbox().forget_established(*this);
         return {};
       case Phase::kEnded:
         return fail_errno(status().is_up ? EPIPE : end_status());
       default:
         break;
     }
-    const Time now = base::now();
-    if (now >= deadline) return fail_errno(EAGAIN);
-    const Asleep asleep(*this);
-    const Wakeup& wakeup = asleep.wakeup;
-    pollfd fds[] = {{.fd = sleeper.fd(), .events = POLLIN, .revents = 0},
-                    {.fd = wakeup.fd, .events = wakeup.events, .revents = 0}};
-    // A second at most, so that no lost wake-up lasts.
-    const Time until = std::min({deadline, wakeup.until, now + Duration::from_ms(1'000)});
-    const int ready = base::sys.poll(fds, 2, static_cast<int>((until - now).ceil_ms()));
-    if (ready < 0) return fail_errno(errno);
-    if ((fds[0].revents & POLLIN) != 0) sleeper.drain();
+    if (base::now() >= deadline) return fail_errno(EAGAIN);
+    if (const auto slept = queue_->sleep(sleeper, deadline, this); !slept) return slept;
   }
 }
 
@@ -486,7 +452,7 @@ void Connection::close() {
   }
   if (regions_) regions_->clear();
   const std::lock_guard lock(settings_mutex_);
-  if (queue_ != nullptr) queue_->wake();
+  if (queue_ != nullptr) queue_->alarm().ring();
 }
 
 void Connection::leave_inherited_stream() {

@@ -147,13 +147,7 @@ class Connection final : public Handle, private engine::OneSided {
   };
   Wakeup begin_sleep();
   void end_sleep();
-  // Of the Queue's list; under its lock.
-  struct Event {
-    Connection* next = nullptr;
-    bool is_listed = false, is_established = false, is_ended = false;
-    bool is_over = false;     // the end has been noted; stays
-    bool is_removed = false;  // nothing more is to be told of it
-  } event;
+  Event event;
 
  private:
   void wake() override;
@@ -164,7 +158,6 @@ class Connection final : public Handle, private engine::OneSided {
 
   // Holds mutex_; whoever found it taken meanwhile is made up for.
   class Lock;
-  struct Asleep;
 
   Connection(Domain& domain, const Settings& settings);
   ~Connection() override;
@@ -210,13 +203,12 @@ class Connection final : public Handle, private engine::OneSided {
   Status<> may_change() const;
   template <typename Change>
   Status<> change(Change change);
-  void use(Queue& queue);
 
   Domain& domain_;
   mutable std::mutex settings_mutex_;  // before all others
   Settings settings_;
-  Queue* queue_ = nullptr;                   // once open, or set by the program; a reference
-  Srq* srq_ = nullptr;                       // set by the program; a reference
+  Kept<Queue> queue_;                        // once open, or set by the program
+  Kept<Srq> srq_;                            // set by the program
   engine::MessageRecord* record_ = nullptr;  // what others see of it, if there is room for that
   engine::QpCounters own_counters_;          // otherwise
   Memory memory_;                            // with mutex_ once begun; outlives qp_

@@ -463,18 +463,19 @@ TEST(Connection, NothingIsToldOfOneThatHasLeftItsQueue) {
     const Owned early(Settings{}, queue), late(Settings{}, queue), stays(Settings{}, queue);
     for (const Owned* c : {&early, &late, &stays})
       ASSERT_EQ((*c)->post(std::span<const ddp_recv_work>()).why, 0);  // opens it
-    queue->note_established(stays.get());
-    queue->note_established(early.get());  // before it in the list of those with something to tell
+    queue->tell(stays.get(), DDP_ESTABLISHED);
+    queue->tell(early.get(),
+                DDP_ESTABLISHED);  // before it in the list of those with something to tell
     queue->remove(early.get());
     queue->remove(late.get());
-    queue->note_established(late.get());
-    queue->note_ended(late.get());
-    queue->note_ended(stays.get());
+    queue->tell(late.get(), DDP_ESTABLISHED);
+    queue->tell(late.get(), DDP_ENDED);
+    queue->tell(stays.get(), DDP_ENDED);
     std::array<ddp_completion, 4> told{};
     ASSERT_EQ(queue->poll(told).value_or(0), 2u);
     EXPECT_EQ(told[0].kind, uint32_t{DDP_ESTABLISHED});
     EXPECT_EQ(told[1].kind, uint32_t{DDP_ENDED});
-    queue->note_ended(early.get());
+    queue->tell(early.get(), DDP_ENDED);
     EXPECT_EQ(queue->poll(told).value_or(9), 0u);
   }
   queue->close();

@@ -5,12 +5,15 @@
 #ifndef DDPSOCK_MESSAGE_HANDLE_H_
 #define DDPSOCK_MESSAGE_HANDLE_H_
 
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/result.h"
 #include "ddpsock/ddpsock.h"
 
@@ -53,6 +56,36 @@ class Handle {
  private:
   const uint32_t generation_;
 };
+
+// One that connections share, with an event fd; it goes with the last reference. Made with one,
+// which destroy() drops.
+class SharedHandle : public Handle {
+ public:
+  void add_reference() { references_.fetch_add(1, std::memory_order_relaxed); }
+  void drop_reference();
+  // The event fd as the program's. -1: no descriptors.
+  int open_descriptor() const;
+  void destroy() override;
+
+ protected:
+  // False: no descriptors.
+  [[nodiscard]] bool open_event();
+  base::UniqueFd event_fd_;
+
+ private:
+  std::atomic<uint32_t> references_{1};
+};
+
+struct DropReference {
+  void operator()(SharedHandle* handle) const { handle->drop_reference(); }
+};
+template <typename T>
+using Kept = std::unique_ptr<T, DropReference>;
+template <typename T>
+Kept<T> keep(T& handle) {
+  handle.add_reference();
+  return Kept<T>(&handle);
+}
 
 }  // namespace ddpsock::message
 

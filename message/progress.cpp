@@ -65,10 +65,10 @@ bool Connection::try_run(Poll how, Time now) {
 // again finds a message as soon as it is there. Not always, so that the thread sees that it asks.
 bool Connection::is_quiet() {
   if (!may_be_passed_by_.load(std::memory_order_acquire) || is_held_back_.load()) return false;
-  if (queue_->is_driven_by_events()) return false;
+  if (queue_->alarm().is_driven_by_events()) return false;
   const uint32_t passes = passes_.load(std::memory_order_relaxed) + 1;
   passes_.store(passes, std::memory_order_relaxed);
-  return passes % kPasses != 0 && !queue_->has_any() && !qp_->has_news();
+  return passes % kPasses != 0 && !queue_->inbox().has_any() && !qp_->has_news();
 }
 
 // Nothing that is done at once in shared memory needs the time: step() knows the last.
@@ -225,7 +225,7 @@ void Connection::start_qp(Time now) {
   is_up_ = true;
   phase_.store(Phase::kRunning);
   note_open(has_fallen_back);
-  queue_->note_established(*this);
+  queue_->tell(*this, DDP_ESTABLISHED);
   step_running(now, Poll::kWhole);
 }
 
@@ -261,7 +261,7 @@ void Connection::fail_start() {
 // Whether somebody looks again before long, although nothing rings: the thread does, once a tick.
 // Not while another thread sleeps on the socket, or the program on the event fd.
 bool Connection::may_spin() const {
-  return id_ != 0 && watchers_.load() == 0 && !queue_->is_driven_by_events();
+  return id_ != 0 && watchers_.load() == 0 && !queue_->alarm().is_driven_by_events();
 }
 
 bool Connection::take_whole_look() {
@@ -322,7 +322,7 @@ void Connection::end(int status, const char* reason) {
   if (stream_ != nullptr) stream_->end_one_sided();
   if (id_ != 0) domain_.disarm(watched(), id_);
   phase_.store(Phase::kEnded);
-  queue_->note_ended(*this);
+  queue_->tell(*this, DDP_ENDED);
 }
 
 void Connection::publish(Time deadline) {
@@ -336,7 +336,7 @@ void Connection::arm() {
   if (phase == Phase::kIdle || phase == Phase::kEnded || is_closed()) return publish(kNever);
   if (id_ == 0) {
     // A thread that sleeps on the socket knows what was needed when it went to sleep.
-    if (need_.wants_writable && watchers_.load() != 0) queue_->wake();
+    if (need_.wants_writable && watchers_.load() != 0) queue_->alarm().ring();
     return;
   }
   if (stream_ != nullptr) {
@@ -361,7 +361,7 @@ void Connection::arm() {
 
 bool Connection::is_driven(Time now) const {
   if (watchers_.load() != 0) return true;
-  if (queue_->is_driven_by_events()) return false;
+  if (queue_->alarm().is_driven_by_events()) return false;
   return now - Time{last_look_ns_.load(std::memory_order_relaxed)} < kTick;
 }
 
