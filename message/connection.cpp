@@ -31,7 +31,7 @@ int errno_of_setup(engine::SetupError error) {
 }  // namespace
 
 Connection::Connection(Domain& domain, const Settings& settings)
-    : domain_(domain), settings_(settings), is_caller_driven_(settings.is_caller_driven) {}
+    : domain_(domain), wishes_(domain, settings) {}
 
 Connection::~Connection() {
   qp_.reset();
@@ -48,128 +48,44 @@ Result<Connection*> Connection::make(const Settings& settings) {
 }
 
 Result<Connection*> Connection::make_accepted() const {
-  const std::lock_guard lock(settings_mutex_);
-  const auto made = make(settings_);
-  if (made && queue_) (*made)->queue_ = keep(*queue_);
-  if (made && srq_) (*made)->srq_ = keep(*srq_);
+  const auto made = make({});
+  if (made) wishes_.share((*made)->wishes_);
   return made;
-}
-
-// REQUIRES: settings_mutex_.
-Status<> Connection::may_change() const {
-  if (is_open_.load() || is_begun()) return fail_errno(EBUSY);
-  return {};
-}
-
-template <typename Change>
-Status<> Connection::change(Change change) {
-  const std::lock_guard lock(settings_mutex_);
-  if (const auto may = may_change(); !may) return may;
-  change(settings_);
-  return {};
-}
-
-Status<> Connection::set_depths(const ddp_depths& depths) {
-  const engine::Limits& most = domain_.engine().limits();
-  if (depths.send == 0 || depths.send > most.max_send_depth || depths.receive == 0 ||
-      depths.receive > most.max_recv_depth || depths.ird > most.max_ird ||
-      depths.ord > most.max_ord) {
-    return fail_errno(EINVAL);
-  }
-  return change([&](Settings& s) { s.depths = depths; });
 }
 
 Status<> Connection::set_private_data(Bytes data) {
   if (data.size() > kMostPrivateData) return fail_errno(EINVAL);
-  const std::lock_guard lock(settings_mutex_);
+  const mpa::PrivateData own = *mpa::PrivateData::from(data);
+  wishes_.set_private_data(own);
   const Lock held(*this);
-  const bool is_late = is_begun() && !is_held_.load();
-  if (is_late) return fail_errno(EBUSY);
-  settings_.private_data = *mpa::PrivateData::from(data);
-  start_.private_data = settings_.private_data;
+  if (is_begun() && !startup_.is_held()) return fail_errno(EBUSY);
+  startup_.set_private_data(own);
   return {};
 }
 
-Status<> Connection::set_markers(bool wants_markers) {
-  return change([=](Settings& s) { s.wants_markers = wants_markers; });
-}
-
-Status<> Connection::set_crc(bool wants_crc) {
-  return change([=](Settings& s) { s.wants_crc = wants_crc; });
-}
-
-Status<> Connection::set_caller_driven(bool is_caller_driven) {
-  return change([=, this](Settings& s) {
-    s.is_caller_driven = is_caller_driven;
-    is_caller_driven_.store(is_caller_driven);
+Status<> Connection::settle(bool is_on_stream) {
+  return wishes_.settle([&](const Settings& wished, Queue& queue,
+                            engine::Srq* receives) -> Status<> {
+    queue_ = &queue;
+    is_caller_driven_ = wished.is_caller_driven;
+    regions_.reset(new (std::nothrow) Regions(domain_.engine()));
+    if (!regions_) return fail_errno(ENOMEM);
+    // A stream has a record of its own.
+    if (record_ == nullptr && !is_on_stream) record_ = engine::MessageRecord::open();
+    auto qp = domain_.engine().make_qp({.pd = queue.pd(),
+                                        .send_cq = &queue.cq(),
+                                        .recv_cq = &queue.cq(),
+                                        .counters = const_cast<engine::QpCounters*>(&counters()),
+                                        .srq = receives,
+                                        .send_depth = wished.depths.send,
+                                        .recv_depth = wished.depths.receive,
+                                        .max_ird = wished.depths.ird,
+                                        .max_ord = wished.depths.ord,
+                                        .nudge = kNudge});
+    if (!qp) return fail_errno(errno_of_setup(qp.error()));
+    qp_ = std::move(*qp);
+    return queue.add(*this);
   });
-}
-
-Status<> Connection::set_queue(Queue& queue) {
-  const std::lock_guard lock(settings_mutex_);
-  if (const auto may = may_change(); !may) return may;
-  if (srq_ != nullptr && &srq_->completions() != &queue) return fail_errno(EINVAL);
-  queue_ = keep(queue);
-  return {};
-}
-
-Status<> Connection::set_srq(Srq& srq) {
-  const std::lock_guard lock(settings_mutex_);
-  if (const auto may = may_change(); !may) return may;
-  srq_ = keep(srq);
-  queue_ = keep(srq.completions());
-  return {};
-}
-
-Settings Connection::settings() const {
-  const std::lock_guard lock(settings_mutex_);
-  return settings_;
-}
-
-void Connection::set_spin(Duration spin) {
-  const std::lock_guard lock(settings_mutex_);
-  settings_.spin = spin;
-  if (queue_ != nullptr) queue_->set_spin(spin);
-}
-
-Duration Connection::spin() const {
-  const std::lock_guard lock(settings_mutex_);
-  return queue_ != nullptr ? queue_->spin() : settings_.spin;
-}
-
-// Queue pair and queue, at the first call that needs them.
-Status<> Connection::open(bool is_on_stream) {
-  if (is_open_.load(std::memory_order_acquire)) return {};
-  const std::lock_guard lock(settings_mutex_);
-  if (is_open_.load()) return {};
-  if (queue_ == nullptr) {
-    const auto own = Queue::make_own(domain_, settings_.depths);
-    if (!own) return fail(own.error());
-    queue_.reset(*own);
-    queue_->set_spin(settings_.spin);
-  }
-  regions_.reset(new (std::nothrow) Regions(domain_.engine()));
-  if (!regions_) return fail_errno(ENOMEM);
-  // A stream has a record of its own.
-  if (record_ == nullptr && !is_on_stream) record_ = engine::MessageRecord::open();
-  auto qp = domain_.engine().make_qp({.pd = queue_->pd(),
-                                      .send_cq = &queue_->cq(),
-                                      .recv_cq = &queue_->cq(),
-                                      .counters = const_cast<engine::QpCounters*>(&counters()),
-                                      .srq = srq_ != nullptr ? &srq_->receives() : nullptr,
-                                      .send_depth = settings_.depths.send,
-                                      .recv_depth = settings_.depths.receive,
-                                      .max_ird = settings_.depths.ird,
-                                      .max_ord = settings_.depths.ord,
-                                      .nudge = kNudge});
-  if (!qp) return fail_errno(errno_of_setup(qp.error()));
-  qp_ = std::move(*qp);
-  if (const auto added = queue_->add(*this); !added) {
-    qp_.reset();
-    return added;
-  }
-  is_open_.store(true, std::memory_order_release);
-  return {};
 }
 
 // The socket gets a descriptor of the connection's own, and the thread looks at it.
@@ -216,24 +132,23 @@ Status<> Connection::begin_on_stream(int fd, engine::Stream& stream) {
 
 Status<> Connection::begin(int fd, Role role, bool is_held, Memory memory, bool is_connecting) {
   if (const auto opened = open(); !opened) return opened;
-  const Settings settings = this->settings();
-  if (!settings.is_caller_driven) {
+  Startup::Plan plan{.role = role,
+                     .settings = wishes_.settings(),
+                     .memory = std::move(memory),
+                     .may_fall_back = role == Role::kInitiator && !is_held,
+                     .is_connecting = is_connecting};
+  if (!plan.settings.is_caller_driven) {
     if (const auto started = domain_.start_thread(); !started) return started;
   }
   const Lock held(*this);
   if (is_begun()) return fail_errno(EALREADY);
   if (const auto entered = enter(fd); !entered) return entered;
-  start_ = settings;
-  role_ = role;
-  may_fall_back_ = role == Role::kInitiator && !is_held;
-  is_connecting_ = is_connecting;
-  memory_ = std::move(memory);
+  startup_.begin(std::move(plan), is_held);
   if (record_ != nullptr) {
     record_->note_socket(fd, role == Role::kInitiator);
-    record_->note_engine("user", progress(), memory_.why);
+    record_->note_engine("user", progress(), startup_.plan().memory.why);
   }
   fd_.store(fd);
-  is_held_.store(is_held);
   phase_.store(Phase::kStarting);
   step(base::now(), Poll::kWhole);
   arm();
@@ -241,16 +156,16 @@ Status<> Connection::begin(int fd, Role role, bool is_held, Memory memory, bool 
 }
 
 void Connection::release() {
-  if (!is_held_.load()) return;
+  if (!startup_.is_held()) return;
   const Lock held(*this);
-  if (!is_held_.exchange(false)) return;
+  if (!startup_.release()) return;
   step(base::now(), Poll::kWhole);
   arm();
 }
 
 int Connection::take_socket_error() {
   look();
-  return socket_error_.exchange(0);
+  return startup_.take_socket_error();
 }
 
 Status<> Connection::establish(int timeout_ms) {
@@ -267,7 +182,7 @@ Status<> Connection::establish(int timeout_ms) {
     if (is_closed()) return fail_errno(EBADF);
     switch (phase_.load()) {
       case Phase::kRunning:
-        if (start_error_ != 0) break;
+        if (startup_.error() != 0) break;
         queue_->inbox().forget_established(*this);
         return {};
       case Phase::kEnded:
@@ -312,8 +227,13 @@ void Connection::post_batch(std::span<const Work> work, Accepted& done) {
 }
 
 template <typename Work>
-Accepted Connection::post_all(std::span<const Work> work) {
+Accepted Connection::post(std::span<const Work> work) {
+  constexpr bool kIsReceive = std::is_same_v<Work, ddp_recv_work>;
+  constexpr bool kIsSend = std::is_same_v<Work, ddp_send_work>;
+  constexpr bool kIsWrite = std::is_same_v<Work, ddp_write_work>;
+  if ((kIsReceive || kIsSend) && stream_ != nullptr) return {.why = EOPNOTSUPP};
   if (const auto opened = open(); !opened) return {.why = to_int(opened.error())};
+  if (kIsReceive && wishes_.has_srq()) return {.why = EINVAL};
   Accepted done;
   // One alone, as most are, should not pay for the making of sixteen.
   if (work.size() == 1) {
@@ -322,49 +242,26 @@ Accepted Connection::post_all(std::span<const Work> work) {
     while (done.count < work.size() && done.why == 0)
       post_batch<kBatch>(work.subspan(done.count), done);
   }
-  return done;
-}
-
-template <typename Work>
-Accepted Connection::post_sends(std::span<const Work> work) {
-  const Accepted done = post_all(work);
-  if (stream_ != nullptr) posts_.fetch_add(done.count);
-  if (!is_open_.load(std::memory_order_acquire)) return done;
-  release();
-  const bool is_more = done.count != 0 && (work[done.count - 1].flags & DDP_MORE) != 0;
-  if (is_more && done.why == 0) {
-    is_held_back_.store(true);
-    queue_->note_held_back();
-  } else if (done.count != 0) {
-    push();
+  if constexpr (!kIsReceive) {
+    if (stream_ != nullptr) posts_.fetch_add(done.count);
+    release();
+    const bool is_more = done.count != 0 && (work[done.count - 1].flags & DDP_MORE) != 0;
+    if (is_more && done.why == 0) {
+      is_held_back_.store(true);
+      queue_->note_held_back();
+    } else if (done.count != 0) {
+      push();
+    }
+    // What the program has not read makes way for the answer.
+    if (!kIsSend && !kIsWrite && stream_ != nullptr) try_run(Poll::kWhole, base::now());
   }
-  // What the program has not read makes way for the answer.
-  constexpr bool is_answered =
-      !std::is_same_v<Work, ddp_send_work> && !std::is_same_v<Work, ddp_write_work>;
-  if (is_answered && stream_ != nullptr) try_run(Poll::kWhole, base::now());
   return done;
 }
-
-Accepted Connection::post(std::span<const ddp_send_work> work) {
-  if (stream_ != nullptr) return {.why = EOPNOTSUPP};
-  return post_sends(work);
-}
-Accepted Connection::post(std::span<const ddp_write_work> work) {
-  return post_sends(work);
-}
-Accepted Connection::post(std::span<const ddp_read_work> work) {
-  return post_sends(work);
-}
-Accepted Connection::post(std::span<const ddp_atomic_work> work) {
-  return post_sends(work);
-}
-
-Accepted Connection::post(std::span<const ddp_recv_work> work) {
-  if (stream_ != nullptr) return {.why = EOPNOTSUPP};
-  if (const auto opened = open(); !opened) return {.why = to_int(opened.error())};
-  if (srq_ != nullptr) return {.why = EINVAL};
-  return post_all(work);
-}
+template Accepted Connection::post(std::span<const ddp_send_work>);
+template Accepted Connection::post(std::span<const ddp_recv_work>);
+template Accepted Connection::post(std::span<const ddp_write_work>);
+template Accepted Connection::post(std::span<const ddp_read_work>);
+template Accepted Connection::post(std::span<const ddp_atomic_work>);
 
 Status<> Connection::shut(bool is_abrupt) {
   const Lock held(*this);
@@ -381,37 +278,35 @@ Status<> Connection::shut(bool is_abrupt) {
 
 Result<mpa::PrivateData> Connection::peer_private_data() const {
   const Lock held(*this);
-  if (is_up_) return agreement_.private_data;
-  const mpa::Responder* responder = handshake_ ? handshake_->responder() : nullptr;
-  if (responder == nullptr || !responder->has_request()) return fail_errno(EAGAIN);
-  return *mpa::PrivateData::from(responder->request().private_data);
+  return startup_.peer_private_data();
 }
 
 ConnectionStatus Connection::status() const {
   const Lock held(*this);
+  const Startup::Plan& plan = startup_.plan();
   const Phase phase = phase_.load();
   ConnectionStatus to{.is_begun = phase != Phase::kIdle,
                       .is_starting = phase == Phase::kStarting,
-                      .is_up = is_up_,
-                      .role = role_,
-                      .reason = reason_,
-                      .engine = is_up_ && memory_.memory ? "shm" : "user",
-                      .memory = memory_.why};
-  if (!is_up_) return to;
-  to.mpa_revision = agreement_.revision;
-  to.has_crc = agreement_.has_crc;
-  to.sends_markers = agreement_.send_markers;
-  to.receives_markers = agreement_.receive_markers;
+                      .is_up = startup_.is_up(),
+                      .role = plan.role,
+                      .reason = startup_.error() != 0 ? startup_.reason() : reason_,
+                      .engine = startup_.is_up() && plan.memory.memory ? "shm" : "user",
+                      .memory = plan.memory.why,
+                      .progress = is_begun() ? progress() : ""};
+  if (!to.is_up) return to;
+  to.agreement = startup_.agreement();
   // Below revision 2 nothing is agreed, and each end goes by its own.
-  const bool is_agreed = agreement_.ird != mpa::kNotNegotiated;
-  to.ird = is_agreed ? agreement_.ird : start_.depths.ird;
-  to.ord = agreement_.ord != mpa::kNotNegotiated ? agreement_.ord : start_.depths.ord;
+  const auto agreed = [](uint32_t depth, uint32_t own) {
+    return depth != mpa::kNotNegotiated ? depth : own;
+  };
+  to.ird = agreed(to.agreement.ird, plan.settings.depths.ird);
+  to.ord = agreed(to.agreement.ord, plan.settings.depths.ord);
   return to;
 }
 
 bool Connection::is_untouched() const {
   const Lock held(*this);
-  return phase_.load() == Phase::kIdle || is_untouched_;
+  return !is_begun() || startup_.is_untouched();
 }
 
 uint32_t Connection::end_terminate() const {
@@ -438,7 +333,7 @@ void Connection::close() {
   }
   if (id != 0) domain_.leave(id);
   if (stream_ != nullptr) stream_->end_one_sided();
-  if (is_open_.load()) queue_->remove(*this);
+  if (wishes_.is_settled()) queue_->remove(*this);
   {
     const Lock held(*this);
     if (qp_ && phase_.load() != Phase::kEnded) qp_->abort(std::nullopt);
@@ -451,8 +346,7 @@ void Connection::close() {
     socket_.reset();
   }
   if (regions_) regions_->clear();
-  const std::lock_guard lock(settings_mutex_);
-  if (queue_ != nullptr) queue_->alarm().ring();
+  wishes_.ring();
 }
 
 void Connection::leave_inherited_stream() {
@@ -469,7 +363,7 @@ Result<ddp_region> Connection::register_memory(MutBytes memory, unsigned rights)
 }
 
 Status<> Connection::deregister(uint32_t stag) {
-  if (!is_open_.load(std::memory_order_acquire)) return fail_errno(EINVAL);
+  if (!wishes_.is_settled()) return fail_errno(EINVAL);
   if (const auto done = regions_->remove(stag); done || to_int(done.error()) != EBUSY) return done;
   // The peer may have all of its Read while the thread that sent it is still about to say so.
   {
@@ -492,7 +386,7 @@ Result<unsigned> Connection::wait(std::span<ddp_completion> out, int timeout_ms)
 }
 
 Result<int> Connection::event_fd() {
-  if (is_caller_driven()) return fail_errno(EINVAL);
+  if (wishes_.settings().is_caller_driven) return fail_errno(EINVAL);
   if (const auto opened = open(); !opened) return fail(opened.error());
   release();
   return queue_->event_fd();

@@ -12,11 +12,9 @@
 #include <memory>
 #include <mutex>
 
-#include "connect/handshake.h"
-#include "engine/memory/message_memory.h"
 #include "message/handle.h"
-#include "message/queue.h"
-#include "message/srq.h"
+#include "message/startup.h"
+#include "message/wishes.h"
 #include "message/work.h"
 #include "relatives/message_record.h"
 #include "stream/queue_pair.h"
@@ -24,31 +22,18 @@
 
 namespace ddpsock::message {
 
-enum class Role : uint8_t { kInitiator, kResponder };
-
-// What a socket in message mode is to be like; a listener's go to what it accepts.
-struct Settings {
-  ddp_depths depths{.send = 64, .receive = 64, .ird = 16, .ord = 16};
-  mpa::PrivateData private_data{};
-  bool wants_crc = true;
-  bool wants_markers = false;
-  bool is_caller_driven = false;
-  Duration spin{};
-};
-
-// How far a connection is, for DDP_STATUS.
+// How far a connection is, for DDP_STATUS. Texts are static.
 struct ConnectionStatus {
   bool is_begun = false;
   bool is_starting = false;
-  bool is_up = false;  // established, now or once: the rest is there
+  bool is_up = false;  // established, now or once: what is agreed is there
   Role role = Role::kInitiator;
-  uint32_t mpa_revision = 0;
-  bool has_crc = false;
-  bool sends_markers = false, receives_markers = false;
+  mpa::Agreement agreement{};
   uint32_t ird = 0, ord = 0;
-  const char* reason = "";  // static text
-  const char* engine = "";  // which carries it
-  const char* memory = "";  // why it is, or is not, in shared memory: static text
+  const char* reason = "";
+  const char* engine = "";    // which carries it
+  const char* memory = "";    // why it is, or is not, in shared memory
+  const char* progress = "";  // who moves its bytes
 };
 
 class Connection final : public Handle, private engine::OneSided {
@@ -58,17 +43,10 @@ class Connection final : public Handle, private engine::OneSided {
   // For a connection that this listener accepted.
   Result<Connection*> make_accepted() const;
 
-  // The wishes. EBUSY once it has a queue pair, EINVAL beyond the limits.
-  Status<> set_depths(const ddp_depths& depths);
+  Wishes& wishes() { return wishes_; }
+  const Wishes& wishes() const { return wishes_; }
+  // EBUSY once start-up goes by them, EINVAL: too many.
   Status<> set_private_data(Bytes data);
-  Status<> set_markers(bool wants_markers);
-  Status<> set_crc(bool wants_crc);
-  Status<> set_caller_driven(bool is_caller_driven);
-  // Each keeps a reference. A shared receive queue brings its completion queue with it: EINVAL for
-  // another one.
-  Status<> set_queue(Queue& queue);
-  Status<> set_srq(Srq& srq);
-  Settings settings() const;
 
   using Memory = connecting::Memory;
   // MPA start-up on the socket `fd`, which is connected (an initiator's: or connecting) and stays
@@ -86,11 +64,9 @@ class Connection final : public Handle, private engine::OneSided {
   // ddp_poll and its like, of any queue, on this connection: the program is ready.
   void release();
 
-  Accepted post(std::span<const ddp_send_work> work);
-  Accepted post(std::span<const ddp_recv_work> work);
-  Accepted post(std::span<const ddp_write_work> work);
-  Accepted post(std::span<const ddp_read_work> work);
-  Accepted post(std::span<const ddp_atomic_work> work);
+  // Of each kind of work in ddpsock.h.
+  template <typename Work>
+  Accepted post(std::span<const Work> work);
 
   // SHUT_WR; or, with `is_abrupt`, both directions at once. ENOTCONN.
   Status<> shut(bool is_abrupt);
@@ -100,8 +76,6 @@ class Connection final : public Handle, private engine::OneSided {
   const engine::QpCounters& counters() const {
     return record_ != nullptr ? record_->counters : own_counters_;
   }
-  // Who moves its bytes, for DDP_STATUS.
-  const char* progress() const { return is_caller_driven() ? "caller" : domain_.poller_name(); }
   // Start-up has failed before a byte of the stream was taken: it may go on as plain TCP.
   bool is_untouched() const;
   // Not begun: the socket may yet be anything.
@@ -115,8 +89,8 @@ class Connection final : public Handle, private engine::OneSided {
   Result<unsigned> poll(std::span<ddp_completion> out) override;
   Result<unsigned> wait(std::span<ddp_completion> out, int timeout_ms) override;
   Result<int> event_fd() override;
-  void set_spin(Duration spin) override;
-  Duration spin() const override;
+  void set_spin(Duration spin) override { wishes_.set_spin(spin); }
+  Duration spin() const override { return wishes_.spin(); }
 
   // For the Domain's thread: the socket is ready (`events`, EPOLL*), or deadline() has come (0).
   void serve(uint32_t events);
@@ -130,7 +104,7 @@ class Connection final : public Handle, private engine::OneSided {
   uint32_t qp_number() const { return qp_->number(); }
   int fd() const { return fd_.load(std::memory_order_relaxed); }
   bool is_closed() const { return is_closed_.load(); }
-  bool is_caller_driven() const { return is_caller_driven_.load(std::memory_order_relaxed); }
+  bool is_caller_driven() const { return is_caller_driven_; }
   // Status and Terminate of a DDP_ENDED, or of work cut by the end.
   int end_status() const { return end_status_.load(); }
   uint32_t end_terminate() const;
@@ -150,6 +124,7 @@ class Connection final : public Handle, private engine::OneSided {
   Event event;
 
  private:
+  const char* progress() const { return is_caller_driven() ? "caller" : domain_.poller_name(); }
   void wake() override;
   void take_in() override;
   int flush() override;
@@ -161,11 +136,14 @@ class Connection final : public Handle, private engine::OneSided {
 
   Connection(Domain& domain, const Settings& settings);
   ~Connection() override;
-  Status<> open(bool is_on_stream = false);
+  // Queue pair and queue, at the first call that needs them.
+  Status<> open(bool is_on_stream = false) {
+    return wishes_.is_settled() ? Status<>{} : settle(is_on_stream);
+  }
+  Status<> settle(bool is_on_stream);
   Status<> enter(int fd, bool has_edges = false);
   Status<> watch_edges();
   int watched() const { return stream_ != nullptr ? edges_.get() : socket_.get(); }
-  [[nodiscard]] bool make_handshake(Time now);
   enum class Poll : uint8_t { kNone, kWhole, kSpinning };
   // False: somebody is just doing it.
   bool try_run(Poll how, Time now);
@@ -174,15 +152,11 @@ class Connection final : public Handle, private engine::OneSided {
   // With mutex_.
   void step(Time now, Poll how);
   void step_starting(Time now);
-  void step_starting_on_stream(Time now);
   void step_running(Time now, Poll how);
   bool may_spin() const;
   bool is_quiet();
   bool take_whole_look();
-  void decide(Time now);
-  void start_qp(Time now);
-  void note_open(bool is_second_call);
-  void fail_start();
+  void note_open();
   void end(int status, const char* reason);
   void end_as_told();
   void arm();
@@ -195,36 +169,23 @@ class Connection final : public Handle, private engine::OneSided {
   // Posts the first kMost of `work` and adds what became of them to `done`.
   template <unsigned kMost, typename Work>
   void post_batch(std::span<const Work> work, Accepted& done);
-  template <typename Work>
-  Accepted post_all(std::span<const Work> work);
-  template <typename Work>
-  Accepted post_sends(std::span<const Work> work);
   int why_refused(engine::Refusal reason) const;
-  Status<> may_change() const;
-  template <typename Change>
-  Status<> change(Change change);
-
   Domain& domain_;
-  mutable std::mutex settings_mutex_;  // before all others
-  Settings settings_;
-  Kept<Queue> queue_;                        // once open, or set by the program
-  Kept<Srq> srq_;                            // set by the program
+  Wishes wishes_;                            // has the queue
+  Startup startup_;                          // has the memory, which qp_ may lie in
+  Queue* queue_ = nullptr;                   // once open
   engine::MessageRecord* record_ = nullptr;  // what others see of it, if there is room for that
   engine::QpCounters own_counters_;          // otherwise
-  Memory memory_;                            // with mutex_ once begun; outlives qp_
   std::unique_ptr<engine::Qp> qp_;
   std::unique_ptr<Regions> regions_;
-  std::atomic<bool> is_open_{false};
-  std::atomic<bool> is_caller_driven_{false};
+  bool is_caller_driven_ = false;
 
   std::atomic<Phase> phase_{Phase::kIdle};  // written with mutex_
   std::atomic<bool> is_closed_{false};
-  std::atomic<bool> is_held_{false};
   std::atomic<bool> is_work_pending_{false};
   std::atomic<bool> is_held_back_{false};  // DDP_MORE: there is work that nothing has been told of
   std::atomic<int> fd_{-1};                // as the program calls it
   std::atomic<int> end_status_{0};
-  std::atomic<int> socket_error_{0};
   std::atomic<int64_t> last_look_ns_{0};
   std::atomic<int64_t> deadline_ns_{kNever.ns};
   std::atomic<uint32_t> watchers_{0};
@@ -244,17 +205,8 @@ class Connection final : public Handle, private engine::OneSided {
   std::atomic<uint64_t> sent_up_to_{0};  // of them: those before have left, as far as they can
 
   mutable std::mutex mutex_;
-  std::unique_ptr<connecting::Handshake> handshake_;
   // A duplicate: what the program's number means may change while calls are running.
   base::UniqueFd socket_;
-  Role role_ = Role::kInitiator;
-  Settings start_{};  // what start-up goes by; the private data may change until then
-  mpa::Agreement agreement_{};
-  bool may_fall_back_ = false;
-  bool is_connecting_ = false;
-  int start_error_ = 0;  // start-up has failed and only a Terminate is on its way
-  bool is_up_ = false;
-  bool is_untouched_ = false;
   const char* reason_ = "";
   engine::Need need_{};
   std::atomic<int64_t> need_deadline_ns_{kNever.ns};  // of need_, for who does not hold mutex_

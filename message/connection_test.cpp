@@ -80,7 +80,7 @@ class Owned {
   explicit Owned(const Settings& settings, Queue* queue = nullptr)
       : handle_(*Connection::make(settings)) {
     if (queue != nullptr) {
-      EXPECT_TRUE(handle_->set_queue(*queue));
+      EXPECT_TRUE(handle_->wishes().set_queue(*queue));
     }
   }
   ~Owned() {
@@ -254,7 +254,7 @@ TEST_P(Connections, OneSidedWhileRegionsComeAndGo) {
     work.operand = 1;
     work.remote_to = region->to;
     work.remote_stag = region->stag;
-    ASSERT_EQ(client->post(std::span(&work, 1)).count, 1u);
+    ASSERT_EQ(client->post(std::span<const ddp_atomic_work>(&work, 1)).count, 1u);
     ddp_completion done{};
     ASSERT_EQ(client->wait({&done, 1}, kPatienceMs).value_or(0), 1u);
     ASSERT_EQ(done.value, i);

@@ -10,14 +10,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <new>
-#include <utility>
 
 #include "base/cancellation.h"
 #include "base/sys.h"
-#include "engine/user/user_engine.h"
 #include "message/lock.h"
-#include "stream/format.h"
 
 namespace ddpsock::message {
 namespace {
@@ -25,25 +21,10 @@ namespace {
 constexpr Duration kTick = Duration::from_ms(1);
 // A sleeper whom nothing wakes for so many ticks will say itself when it goes.
 constexpr uint32_t kMostIdleTicks = 8;
-// An accepted connection waits so long for its program.
-constexpr Duration kReplyTime = Duration::from_ms(30'000);
 // Polls that find nothing between two that read the clock.
 constexpr uint32_t kPasses = 32;
 // advance() moves megabytes a time; more of them would keep others waiting.
 constexpr int kMostAdvances = 8;
-
-int errno_of_startup(mpa::StartupError error) {
-  switch (error) {
-    case mpa::StartupError::kRejected:
-      return ECONNREFUSED;
-    case mpa::StartupError::kTimedOut:
-      return ETIMEDOUT;
-    case mpa::StartupError::kClosed:
-      return ECONNRESET;
-    default:
-      return EPROTO;
-  }
-}
 
 }  // namespace
 
@@ -104,63 +85,6 @@ void Connection::step(Time now, Poll how) {
   if (phase_.load() == Phase::kRunning) step_running(now, how);
 }
 
-bool Connection::make_handshake(Time now) {
-  if (role_ == Role::kResponder) {
-    const mpa::ResponderConfig config{.wants_crc = start_.wants_crc,
-                                      .needs_markers = start_.wants_markers,
-                                      .timeouts = {.reply = kReplyTime}};
-    handshake_.reset(new (std::nothrow) connecting::Handshake(
-        socket_.get(), mpa::Responder(config, now), &memory_));
-  } else {
-    const connecting::Call call{.startup = {.wants_crc = start_.wants_crc,
-                                            .needs_markers = start_.wants_markers,
-                                            .is_peer_to_peer = true,
-                                            .rtr_offer = {.has_write = true, .has_read = true},
-                                            .ird = static_cast<uint16_t>(start_.depths.ird),
-                                            .ord = static_cast<uint16_t>(start_.depths.ord),
-                                            .max_ird = static_cast<uint16_t>(start_.depths.ird),
-                                            .private_data = start_.private_data},
-                                .may_fall_back = may_fall_back_,
-                                .is_connecting = is_connecting_};
-    handshake_.reset(new (std::nothrow) connecting::Handshake(socket_.get(), call, &memory_));
-  }
-  return handshake_ != nullptr;
-}
-
-void Connection::decide(Time now) {
-  const auto accepted =
-      handshake_->responder()->accept({.ird = static_cast<uint16_t>(start_.depths.ird),
-                                       .ord = static_cast<uint16_t>(start_.depths.ord),
-                                       .private_data = start_.private_data},
-                                      now);
-  // set_private_data() has seen to the only reason there could be.
-  if (!accepted) end(EINVAL, "the private data does not fit");
-}
-
-// A stream has done its start-up, or does it with its own first bytes.
-void Connection::step_starting_on_stream(Time now) {
-  need_ = {.wants_readable = true};
-  const auto has_crc = stream_->one_sided_crc(socket_.get());
-  if (!has_crc && to_int(has_crc.error()) == EAGAIN) return;
-  if (!has_crc) return end(to_int(has_crc.error()), "the peer has no one-sided operations");
-  // Nothing of ours needs the peer to speak first.
-  agreement_ = {.is_initiator = true,
-                .revision = MPA_REVISION_ENHANCED,
-                .has_crc = *has_crc,
-                .ird = DDPSOCK_ONE_SIDED_DEPTH,
-                .ord = DDPSOCK_ONE_SIDED_DEPTH};
-  const engine::BetweenChunks medium(*stream_);
-  const auto started = qp_->start(
-      {.lower = engine::lower_layer_of(socket_.get()), .medium = &medium, .agreed = agreement_});
-  if (!started) {
-    const bool is_memory = started.error() == engine::StartError::kNoMemory;
-    return end(is_memory ? ENOMEM : ECONNRESET, "the connection was lost");
-  }
-  is_up_ = true;
-  phase_.store(Phase::kRunning);
-  step_running(now, Poll::kWhole);
-}
-
 void Connection::wake() {
   is_woken_.store(true);
   domain_.wake_by(Time{});
@@ -191,71 +115,39 @@ int Connection::flush() {
 }
 
 void Connection::step_starting(Time now) {
-  if (stream_ != nullptr) return step_starting_on_stream(now);
-  if (!handshake_) {
-    need_ = {};
-    // The bytes of an upgraded connection are not ours before the program says so.
-    if (is_held_.load() && role_ == Role::kInitiator) return;
-    if (!make_handshake(now)) return end(ENOMEM, "no memory for start-up");
-  }
-  const bool is_first_call = !handshake_->has_fallen_back();
-  need_ = handshake_->advance(now);
-  if (is_first_call && handshake_->has_fallen_back()) armed_ = 0;
-  if (handshake_->state() == mpa::StartupState::kDeciding && !is_held_.load()) {
-    decide(now);
-    if (phase_.load() == Phase::kEnded) return;
-    need_ = handshake_->advance(now);
-  }
-  if (handshake_->state() == mpa::StartupState::kAgreed) {
-    start_qp(now);
-  } else if (handshake_->state() == mpa::StartupState::kFailed) {
-    fail_start();
+  const bool is_second_call = startup_.has_fallen_back();
+  const auto state = stream_ != nullptr
+                         ? startup_.advance_on_stream(socket_.get(), *stream_, *qp_, need_)
+                         : startup_.advance(socket_.get(), *qp_, now, need_);
+  if (startup_.has_fallen_back() != is_second_call) armed_ = 0;
+  switch (state) {
+    case Startup::State::kUnderWay:
+      return;
+    case Startup::State::kRefusing:
+      return phase_.store(Phase::kRunning);
+    case Startup::State::kFailed:
+      return end(startup_.error(), startup_.reason());
+    case Startup::State::kUp:
+      phase_.store(Phase::kRunning);
+      if (stream_ == nullptr) {
+        note_open();
+        queue_->tell(*this, DDP_ESTABLISHED);
+      }
+      step_running(now, Poll::kWhole);
   }
 }
 
-void Connection::start_qp(Time now) {
-  agreement_ = handshake_->agreement();
-  const bool has_fallen_back = handshake_->has_fallen_back();
-  const auto started = std::exchange(handshake_, nullptr)->start(*qp_);
-  if (!started) {
-    end(started.error() == engine::StartError::kNoMemory ? ENOMEM : ECONNRESET,
-        "the connection was lost in start-up");
-    return;
-  }
-  is_up_ = true;
-  phase_.store(Phase::kRunning);
-  note_open(has_fallen_back);
-  queue_->tell(*this, DDP_ESTABLISHED);
-  step_running(now, Poll::kWhole);
-}
-
-void Connection::note_open(bool is_second_call) {
+void Connection::note_open() {
   if (record_ == nullptr) return;
+  const Startup::Plan& plan = startup_.plan();
   // Of a non-blocking connect() the addresses were not known yet, of a second call they are others.
-  if (record_->remote.family == 0 || is_second_call)
-    record_->note_socket(fd(), role_ == Role::kInitiator);
-  record_->note_engine(memory_.memory ? "shm" : "user", progress(), memory_.why);
-  record_->has_crc.store(agreement_.has_crc, std::memory_order_relaxed);
-  record_->mpa_revision.store(static_cast<uint8_t>(agreement_.revision), std::memory_order_relaxed);
+  if (record_->remote.family == 0 || startup_.has_fallen_back())
+    record_->note_socket(fd(), plan.role == Role::kInitiator);
+  record_->note_engine(plan.memory.memory ? "shm" : "user", progress(), plan.memory.why);
+  const mpa::Agreement& agreed = startup_.agreement();
+  record_->has_crc.store(agreed.has_crc, std::memory_order_relaxed);
+  record_->mpa_revision.store(static_cast<uint8_t>(agreed.revision), std::memory_order_relaxed);
   record_->state.store(engine::MessageRecord::State::kOpen, std::memory_order_release);
-}
-
-void Connection::fail_start() {
-  const auto handshake = std::exchange(handshake_, nullptr);
-  const mpa::StartupFailure& failure = handshake->failure();
-  if (const int error = handshake->tcp_error(); error != 0) {
-    socket_error_.store(error);
-    return end(error, "TCP did not connect");
-  }
-  is_untouched_ = failure.error == mpa::StartupError::kNotMpa && role_ == Role::kResponder;
-  reason_ = mpa::to_text(failure.error);
-  const int error = errno_of_startup(failure.error);
-  if (handshake->start(*qp_)) {
-    start_error_ = error;
-    phase_.store(Phase::kRunning);
-    return;
-  }
-  end(error, reason_);
 }
 
 // Whether somebody looks again before long, although nothing rings: the thread does, once a tick.
@@ -297,7 +189,7 @@ void Connection::step_running(Time now, Poll how) {
 
 void Connection::end_as_told() {
   const engine::TerminateInfo info = qp_->terminate_info();
-  if (start_error_ != 0) return end(start_error_, reason_);
+  if (startup_.error() != 0) return end(startup_.error(), startup_.reason());
   switch (info.reason) {
     case engine::EndReason::kOrderly:
       return end(0, "closed");

@@ -34,10 +34,6 @@ void close_on_exec(int fd) {
   real.fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
-message::Role to_message(engine::Role role) {
-  return role == engine::Role::kInitiator ? message::Role::kInitiator : message::Role::kResponder;
-}
-
 using Memory = message::Connection::Memory;
 using engine::shm::MessageMemory;
 
@@ -60,7 +56,8 @@ constexpr char kShared[] = "shared memory";
 // For a connection about to be made; published before.
 Memory offer_memory(Socket& socket, const message::Connection& c, int fd, const sockaddr* to,
                     socklen_t length) {
-  if (!may_share_memory(socket) || c.settings().wants_markers) return {nullptr, kNotWanted};
+  if (!may_share_memory(socket) || c.wishes().settings().wants_markers)
+    return {nullptr, kNotWanted};
   const auto name = find_message_listener(fd, to, length);
   if (!name) return {nullptr, "no listener on this host is known to be in message mode"};
   auto made = MessageMemory::make(*name);
@@ -71,7 +68,8 @@ Memory offer_memory(Socket& socket, const message::Connection& c, int fd, const 
 }
 
 Memory join_memory(const Socket& socket, const message::Connection& listener, int fd) {
-  if (!may_share_memory(socket) || listener.settings().wants_markers) return {nullptr, kNotWanted};
+  if (!may_share_memory(socket) || listener.wishes().settings().wants_markers)
+    return {nullptr, kNotWanted};
   const auto offer = take_message_offer(fd);
   if (!offer) return {nullptr, "the peer has not offered shared memory"};
   auto joined = MessageMemory::join(offer->pid, offer->memory_fd, offer->socket);
@@ -146,8 +144,8 @@ int upgrade_to_messages(SocketUse& use, int fd, engine::Role role) {
   if (const int error = wish_messages(use, fd); error != 0) return error;
   message::Connection* c = message_connection(use);
   if (c == nullptr) return EOPNOTSUPP;
-  const int error = error_of(c->begin(fd, to_message(role), true,
-                                      {nullptr, "the connection was not made in message mode"}));
+  const int error =
+      error_of(c->begin(fd, role, true, {nullptr, "the connection was not made in message mode"}));
   if (error == 0) log_connection("upgrade", fd, "message", "user", kAsked);
   return error;
 }
@@ -179,7 +177,7 @@ bool enter_accepted(const message::Connection& listener, Socket& socket, int fd)
   enter(socket, **made);
   const bool is_begun =
       (*made)
-          ->begin(fd, message::Role::kResponder, true, join_memory(socket, listener, fd))
+          ->begin(fd, engine::Role::kResponder, true, join_memory(socket, listener, fd))
           .has_value();
   if (is_begun) log_connection("accept", fd, "message", engine_asked_for(socket), kAsked);
   return is_begun;
@@ -199,7 +197,7 @@ int connect_message(Socket& socket, message::Connection& c, int fd, const sockad
   }
   // Asked now: a second call to the peer lends the socket the other kind for a moment.
   const bool is_waiting = !is_nonblocking(fd);
-  const auto begun = c.begin(fd, message::Role::kInitiator, false, std::move(memory), is_under_way);
+  const auto begun = c.begin(fd, engine::Role::kInitiator, false, std::move(memory), is_under_way);
   if (!begun) {
     real.shutdown(fd, SHUT_RDWR);
     return fail(error_of(begun));
@@ -229,7 +227,7 @@ int message_socket_error(const SocketUse& use) {
 
 void describe_operations(const message::Connection& c, ddp_status& to) {
   const message::ConnectionStatus s = c.status();
-  strncpy(to.progress, c.progress(), sizeof(to.progress) - 1);
+  strncpy(to.progress, s.progress, sizeof(to.progress) - 1);
   to.ird = s.ird;
   to.ord = s.ord;
 }
@@ -238,14 +236,14 @@ bool describe_messages(const message::Connection& c, ddp_status& to) {
   const message::ConnectionStatus s = c.status();
   if (!s.is_begun) return false;
   to.mode = DDP_MODE_MESSAGE;
-  to.role = s.role == message::Role::kInitiator ? DDP_ROLE_INITIATOR : DDP_ROLE_RESPONDER;
+  to.role = s.role == engine::Role::kInitiator ? DDP_ROLE_INITIATOR : DDP_ROLE_RESPONDER;
   strncpy(to.engine, s.engine, sizeof(to.engine) - 1);
   strncpy(to.memory, s.memory, sizeof(to.memory) - 1);
   to.is_proved = strcmp(s.engine, "shm") == 0;
   if (*s.reason != '\0') strncpy(to.reason, s.reason, sizeof(to.reason) - 1);
   to.is_starting = s.is_starting;
-  to.mpa_revision = s.mpa_revision;
-  to.has_crc = s.has_crc;
+  to.mpa_revision = s.agreement.revision;
+  to.has_crc = s.agreement.has_crc;
   describe_operations(c, to);
   const engine::QpCounters& counters = c.counters();
   to.max_payload = counters.max_payload.load(std::memory_order_relaxed);
@@ -254,7 +252,7 @@ bool describe_messages(const message::Connection& c, ddp_status& to) {
   to.fpdus_sent = counters.segments_sent.value();
   to.fpdus_received = counters.segments_received.value();
   to.crcs_checked = counters.crcs_checked.value();
-  to.has_markers = (s.sends_markers ? 1u : 0u) | (s.receives_markers ? 2u : 0u);
+  to.has_markers = (s.agreement.send_markers ? 1u : 0u) | (s.agreement.receive_markers ? 2u : 0u);
   return true;
 }
 

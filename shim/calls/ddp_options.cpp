@@ -173,7 +173,8 @@ int set_crc(int fd, const void* value, socklen_t length) {
     const SocketUse use(fd);
     if (use && has_live_stream(use.phase())) return fail(EISCONN);
     if (message::Connection* c = use ? message_connection(use) : nullptr; c != nullptr)
-      if (!c->set_crc(wants_crc != 0)) return fail(EISCONN);
+      if (!c->wishes().change([=](message::Settings& s) { s.wants_crc = wants_crc != 0; }))
+        return fail(EISCONN);
   }
   if (!ensure_entry(fd)) return fail(ENOBUFS);
   const SocketUse use(fd);

@@ -32,23 +32,24 @@ Status<> set_queue(message::Connection& c, int queue_fd) {
   const SocketUse use(queue_fd);
   message::Handle* handle = use ? message_handle(use) : nullptr;
   if (handle == nullptr || handle->queue() == nullptr) return fail_errno(EINVAL);
-  return c.set_queue(*handle->queue());
+  return c.wishes().set_queue(*handle->queue());
 }
 
 Status<> set_srq(message::Connection& c, int srq_fd) {
   const SocketUse use(srq_fd);
   message::Handle* handle = use ? message_handle(use) : nullptr;
   if (handle == nullptr || handle->srq() == nullptr) return fail_errno(EINVAL);
-  return c.set_srq(*handle->srq());
+  return c.wishes().set_srq(*handle->srq());
 }
 
 Status<> set_int(message::Connection& c, int name, int value) {
   switch (name) {
     case DDP_MARKERS:
-      return c.set_markers(value != 0);
+      return c.wishes().change([=](message::Settings& s) { s.wants_markers = value != 0; });
     case DDP_PROGRESS:
       if (value != DDP_PROGRESS_THREAD && value != DDP_PROGRESS_CALLER) return fail_errno(EINVAL);
-      return c.set_caller_driven(value == DDP_PROGRESS_CALLER);
+      return c.wishes().change(
+          [=](message::Settings& s) { s.is_caller_driven = value == DDP_PROGRESS_CALLER; });
     case DDP_CQ:
       return set_queue(c, value);
     case DDP_SRQ:
@@ -86,7 +87,7 @@ int set_message_option(int fd, int name, const void* value, socklen_t length) {
     ddp_depths depths;
     if (length < sizeof(depths)) return fail(EINVAL);
     memcpy(&depths, value, sizeof(depths));
-    return answer(c->set_depths(depths));
+    return answer(c->wishes().set_depths(depths));
   }
   int number = 0;
   if (length < sizeof(number)) return fail(EINVAL);
@@ -108,7 +109,7 @@ int get_message_option(int fd, int name, void* value, socklen_t* length) {
   }
   message::Connection* c = handle->connection();
   if (c == nullptr) return fail(EOPNOTSUPP);
-  const message::Settings settings = c->settings();
+  const message::Settings settings = c->wishes().settings();
   switch (name) {
     case DDP_DEPTHS:
       return copy_out(&settings.depths, sizeof(settings.depths), value, length);
