@@ -442,7 +442,7 @@ TEST(Connection, APostIsSentByWhomItFindsLeaving) {
   // for once it has looked at what start-up left.
   post();
   expect_one();
-  while (server->deadline() != kNever) std::this_thread::yield();
+  while (server->progress().watch().deadline() != kNever) std::this_thread::yield();
   bool is_between = false;
   instead_of_epoll_ctl = [&] {
     is_between = true;
@@ -463,19 +463,19 @@ TEST(Connection, NothingIsToldOfOneThatHasLeftItsQueue) {
     const Owned early(Settings{}, queue), late(Settings{}, queue), stays(Settings{}, queue);
     for (const Owned* c : {&early, &late, &stays})
       ASSERT_EQ((*c)->post(std::span<const ddp_recv_work>()).why, 0);  // opens it
-    queue->tell(stays.get(), DDP_ESTABLISHED);
-    queue->tell(early.get(),
+    queue->tell(stays->progress(), DDP_ESTABLISHED);
+    queue->tell(early->progress(),
                 DDP_ESTABLISHED);  // before it in the list of those with something to tell
-    queue->remove(early.get());
-    queue->remove(late.get());
-    queue->tell(late.get(), DDP_ESTABLISHED);
-    queue->tell(late.get(), DDP_ENDED);
-    queue->tell(stays.get(), DDP_ENDED);
+    queue->remove(early->progress());
+    queue->remove(late->progress());
+    queue->tell(late->progress(), DDP_ESTABLISHED);
+    queue->tell(late->progress(), DDP_ENDED);
+    queue->tell(stays->progress(), DDP_ENDED);
     std::array<ddp_completion, 4> told{};
     ASSERT_EQ(queue->poll(told).value_or(0), 2u);
     EXPECT_EQ(told[0].kind, uint32_t{DDP_ESTABLISHED});
     EXPECT_EQ(told[1].kind, uint32_t{DDP_ENDED});
-    queue->tell(early.get(), DDP_ENDED);
+    queue->tell(early->progress(), DDP_ENDED);
     EXPECT_EQ(queue->poll(told).value_or(9), 0u);
   }
   queue->close();

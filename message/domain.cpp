@@ -16,7 +16,7 @@
 #include "base/sys.h"
 #include "engine/observer.h"
 #include "engine/user/user_engine.h"
-#include "message/connection.h"
+#include "message/progress.h"
 
 namespace ddpsock::message {
 namespace {
@@ -132,7 +132,7 @@ void Domain::run() {
 }
 
 void Domain::serve(uint64_t id, uint32_t events) {
-  Connection* c = nullptr;
+  Progress* c = nullptr;
   {
     const std::lock_guard lock(mutex_);
     const Slot& slot = slots_[slot_of(id)];
@@ -154,7 +154,7 @@ void Domain::serve_deadlines() {
     const std::lock_guard lock(mutex_);
     for (uint32_t i = 0; i < slot_count_; ++i) {
       if (slots_[i].connection == nullptr) continue;
-      const Time at = slots_[i].connection->deadline();
+      const Time at = slots_[i].connection->watch().deadline();
       if (at <= now && count < kDueAtOnce) {
         due[count++] = make_id(slots_[i].serial, i);
       } else {
@@ -176,7 +176,7 @@ bool Domain::grow() {
   return true;
 }
 
-uint64_t Domain::enter(Connection& c) {
+uint64_t Domain::enter(Progress& c) {
   const std::lock_guard lock(mutex_);
   uint32_t at = 0;
   while (at < slot_count_ && slots_[at].serial != 0) ++at;
@@ -209,8 +209,8 @@ void Domain::in_child() {
   const Domain* inherited = the_domain.load(std::memory_order_acquire);
   if (inherited == nullptr) return;
   for (uint32_t i = 0; i < inherited->slot_count_; ++i) {
-    Connection* c = inherited->slots_[i].connection;
-    if (c != nullptr) c->leave_inherited_stream();
+    Progress* c = inherited->slots_[i].connection;
+    if (c != nullptr) c->abandon();
   }
 }
 

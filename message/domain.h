@@ -17,7 +17,7 @@
 
 namespace ddpsock::message {
 
-class Connection;
+class Progress;
 
 class Domain {
  public:
@@ -36,7 +36,7 @@ class Domain {
 
   // From now on the thread calls c.serve() when the socket is as arm() asked for, and when
   // wake_by() says. 0: no memory.
-  uint64_t enter(Connection& c);
+  uint64_t enter(Progress& c);
   // Afterwards the thread is not in `c` and will not be. Not with a lock of `c` held. The id is
   // given to retire() then.
   void leave(uint64_t id);
@@ -46,13 +46,13 @@ class Domain {
   void disarm(int fd, uint64_t id) { poller_->disarm(fd, id); }
   // Closes what was armed, now or soon.
   void retire(base::UniqueFd fd, uint64_t id);
-  // The thread is to look at Connection::deadline() of all at `at` at the latest. REQUIRES: a
+  // The thread is to look at the deadlines of all at `at` at the latest. REQUIRES: a
   // thread.
   void wake_by(Time at);
 
  private:
   struct Slot {
-    Connection* connection = nullptr;
+    Progress* connection = nullptr;
     uint32_t serial = 0;  // 0: free
   };
 

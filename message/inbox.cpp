@@ -4,15 +4,15 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "message/connection.h"
+#include "message/progress.h"
 
 namespace ddpsock::message {
 namespace {
 
-void translate(const engine::Completion& from, Connection& c, ddp_completion& to) {
+void translate(const engine::Completion& from, Progress& c, ddp_completion& to) {
   to = {};
   to.cookie = from.id;
-  to.fd = c.fd();
+  to.fd = c.endpoint().fd();
   to.kind = kind_of(from.kind);
   to.bytes = from.length;
   to.value = from.immediate.value_or(from.original);
@@ -24,7 +24,7 @@ void translate(const engine::Completion& from, Connection& c, ddp_completion& to
   }
   if (from.status == engine::WorkStatus::kOk) return;
   to.status = ECANCELED;
-  to.terminate = c.end_terminate();
+  to.terminate = c.endpoint().end_terminate();
 }
 
 // A shared receive of a connection that the program has closed: its buffer is the program's again.
@@ -38,15 +38,15 @@ void give_back(const engine::Completion& from, ddp_completion& to) {
 
 }  // namespace
 
-bool Inbox::add(Connection& c) {
+bool Inbox::add(Progress& c) {
   const std::lock_guard lock(mutex_);
   return connections_.insert(c);
 }
 
-void Inbox::remove(Connection& c) {
+void Inbox::remove(Progress& c) {
   const std::lock_guard lock(mutex_);
   connections_.erase(c);
-  for (Connection** at = &first_event_; *at != nullptr; at = &(*at)->event.next) {
+  for (Progress** at = &first_event_; *at != nullptr; at = &(*at)->event.next) {
     if (*at != &c) continue;
     *at = c.event.next;
     break;
@@ -56,7 +56,7 @@ void Inbox::remove(Connection& c) {
 }
 
 // REQUIRES: mutex_, as all that touches events.
-void Inbox::link(Connection& c) {
+void Inbox::link(Progress& c) {
   if (c.event.is_listed || c.event.is_removed) return;
   c.event.is_listed = true;
   c.event.next = first_event_;
@@ -65,8 +65,8 @@ void Inbox::link(Connection& c) {
 }
 
 void Inbox::unlink_idle() {
-  for (Connection** at = &first_event_; *at != nullptr;) {
-    Connection& c = **at;
+  for (Progress** at = &first_event_; *at != nullptr;) {
+    Progress& c = **at;
     if (c.event.is_established || c.event.is_ended) {
       at = &c.event.next;
       continue;
@@ -78,7 +78,7 @@ void Inbox::unlink_idle() {
   has_event_.store(first_event_ != nullptr, std::memory_order_relaxed);
 }
 
-void Inbox::note(Connection& c, ddp_kind kind) {
+void Inbox::note(Progress& c, ddp_kind kind) {
   const std::lock_guard lock(mutex_);
   if (kind == DDP_ESTABLISHED) {
     c.event.is_established = true;
@@ -88,7 +88,7 @@ void Inbox::note(Connection& c, ddp_kind kind) {
   link(c);
 }
 
-void Inbox::forget_established(Connection& c) {
+void Inbox::forget_established(Progress& c) {
   const std::lock_guard lock(mutex_);
   c.event.is_established = false;
   unlink_idle();
@@ -97,22 +97,22 @@ void Inbox::forget_established(Connection& c) {
 bool Inbox::has_told_end() const {
   const std::lock_guard lock(mutex_);
   bool has_told = false;
-  connections_.visit([&](const Connection& c) { has_told = c.event.is_over && !c.event.is_ended; });
+  connections_.visit([&](const Progress& c) { has_told = c.event.is_over && !c.event.is_ended; });
   return has_told;
 }
 
 unsigned Inbox::take_events(ddp_kind kind, std::span<ddp_completion> out) {
   const bool is_end = kind == DDP_ENDED;
   unsigned n = 0;
-  for (Connection* c = first_event_; c != nullptr && n < out.size(); c = c->event.next) {
+  for (Progress* c = first_event_; c != nullptr && n < out.size(); c = c->event.next) {
     bool& is_due = is_end ? c->event.is_ended : c->event.is_established;
     if (!is_due || (is_end && c->event.is_established)) continue;
     is_due = false;
     out[n] = {};
-    out[n].fd = c->fd();
+    out[n].fd = c->endpoint().fd();
     out[n].kind = kind;
-    if (is_end) out[n].status = c->end_status();
-    if (is_end) out[n].terminate = c->end_terminate();
+    if (is_end) out[n].status = c->endpoint().end_status();
+    if (is_end) out[n].terminate = c->endpoint().end_terminate();
     ++n;
   }
   return n;
@@ -124,7 +124,7 @@ unsigned Inbox::take_work(std::span<ddp_completion> out) {
     const size_t room = std::min(raw_.size(), out.size() - n);
     const uint32_t got = cq_->poll(std::span(raw_).first(room));
     for (uint32_t i = 0; i < got; ++i) {
-      if (Connection* c = connections_.find(raw_[i].qp)) {
+      if (Progress* c = connections_.find(raw_[i].qp)) {
         translate(raw_[i], *c, out[n++]);
       } else if (raw_[i].is_shared) {
         give_back(raw_[i], out[n++]);

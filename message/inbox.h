@@ -16,11 +16,11 @@
 
 namespace ddpsock::message {
 
-class Connection;
+class Progress;
 
 // Of one connection, for its Inbox alone.
 struct Event {
-  Connection* next = nullptr;
+  Progress* next = nullptr;
   bool is_listed = false, is_established = false, is_ended = false;
   bool is_over = false;     // the end has been noted; stays
   bool is_removed = false;  // nothing more is to be told of it
@@ -36,30 +36,30 @@ class Inbox {
   unsigned take(std::span<ddp_completion> out);
 
   // REQUIRES: the queue's list lock, as all that reads connections(). False: no memory.
-  bool add(Connection& c);
+  bool add(Progress& c);
   // Completions of it that nobody has taken are dropped from now on.
-  void remove(Connection& c);
-  const QpTable<Connection>& connections() const { return connections_; }
+  void remove(Progress& c);
+  const QpTable<Progress>& connections() const { return connections_; }
 
   // DDP_ESTABLISHED or DDP_ENDED: once each.
-  void note(Connection& c, ddp_kind kind);
+  void note(Progress& c, ddp_kind kind);
   // Somebody has told the program otherwise.
-  void forget_established(Connection& c);
+  void forget_established(Progress& c);
   // All have, and the program has been told. REQUIRES: one connection, or none.
   bool has_told_end() const;
 
  private:
-  void link(Connection& c);
+  void link(Progress& c);
   void unlink_idle();
   unsigned take_events(ddp_kind kind, std::span<ddp_completion> out);
   unsigned take_work(std::span<ddp_completion> out);
 
   engine::Cq* cq_ = nullptr;
-  mutable std::mutex mutex_;         // after a connection's lock
-  QpTable<Connection> connections_;  // changed with the list lock, too
+  mutable std::mutex mutex_;       // after a connection's lock
+  QpTable<Progress> connections_;  // changed with the list lock, too
   // Here, because sixteen of them take longer to make than to ask for.
   std::array<engine::Completion, 16> raw_;
-  Connection* first_event_ = nullptr;   // those with something to tell
+  Progress* first_event_ = nullptr;     // those with something to tell
   std::atomic<bool> has_event_{false};  // the same, for who does not hold mutex_
 };
 

@@ -10,7 +10,7 @@
 
 #include "base/spin.h"
 #include "base/sys.h"
-#include "message/connection.h"
+#include "message/progress.h"
 
 namespace ddpsock::message {
 namespace {
@@ -80,19 +80,19 @@ void Queue::close() {
   alarm_.ring();
 }
 
-Status<> Queue::add(Connection& c) {
+Status<> Queue::add(Progress& c) {
   const std::lock_guard list(list_mutex_);
   if (!inbox_.add(c)) return fail_errno(ENOMEM);
   if (is_own()) own_ = &c;
   return {};
 }
 
-void Queue::remove(Connection& c) {
+void Queue::remove(Progress& c) {
   const std::lock_guard list(list_mutex_);
   inbox_.remove(c);
 }
 
-void Queue::tell(Connection& c, ddp_kind kind) {
+void Queue::tell(Progress& c, ddp_kind kind) {
   inbox_.note(c, kind);
   alarm_.ring();
 }
@@ -115,7 +115,7 @@ unsigned Queue::take(std::span<ddp_completion> out) {
 void Queue::send_held_back() {
   if (!has_held_back_.load(std::memory_order_relaxed) || !has_held_back_.exchange(false)) return;
   const std::lock_guard list(list_mutex_);
-  inbox_.connections().visit([](Connection& c) { c.send_held_back(); });
+  inbox_.connections().visit([](Progress& c) { c.send_held_back(); });
 }
 
 // Looks at the connections; unless somebody else is just doing that.
@@ -126,8 +126,8 @@ unsigned Queue::drive(std::span<ddp_completion> out) {
     const std::unique_lock list(list_mutex_, std::try_to_lock);
     if (!list) return take(out);
     const bool is_few = inbox_.connections().size() <= kMostWatched;
-    inbox_.connections().visit([is_few](Connection& c) {
-      if (is_few || c.is_caller_driven()) c.look();
+    inbox_.connections().visit([is_few](Progress& c) {
+      if (is_few || c.endpoint().is_caller_driven()) c.look();
     });
   }
   return inbox_.has_any() ? take(out) : 0;
@@ -174,7 +174,7 @@ Result<unsigned> Queue::wait_until_closed(const std::atomic<bool>& is_closed,
 // The connections that a thread sleeps on itself, until it wakes or is cancelled.
 class Queue::Sleep {
  public:
-  Sleep(Queue& queue, Connection* only);
+  Sleep(Queue& queue, Progress* only);
   ~Sleep();
   Sleep(const Sleep&) = delete;
   Sleep& operator=(const Sleep&) = delete;
@@ -187,13 +187,13 @@ class Queue::Sleep {
   bool is_whole = true;  // false: there are connections that only their caller moves besides
 
  private:
-  void begin(Connection& c);
+  void begin(Progress& c);
 
   Queue& queue_;
   std::array<uint32_t, kMost> numbers_;
 };
 
-Queue::Sleep::Sleep(Queue& queue, Connection* only) : queue_(queue) {
+Queue::Sleep::Sleep(Queue& queue, Progress* only) : queue_(queue) {
   const std::lock_guard list(queue_.list_mutex_);
   if (only != nullptr) {
     begin(*only);
@@ -201,17 +201,17 @@ Queue::Sleep::Sleep(Queue& queue, Connection* only) : queue_(queue) {
   }
   const auto& connections = queue_.inbox_.connections();
   const bool is_few = connections.size() <= kMost;
-  connections.visit([&](Connection& c) {
-    if (is_few || c.is_caller_driven()) begin(c);
+  connections.visit([&](Progress& c) {
+    if (is_few || c.endpoint().is_caller_driven()) begin(c);
   });
 }
 
-void Queue::Sleep::begin(Connection& c) {
+void Queue::Sleep::begin(Progress& c) {
   if (count == kMost) {
     is_whole = false;
     return;
   }
-  const Connection::Wakeup wakeup = c.begin_sleep();
+  const Wakeup wakeup = c.begin_sleep();
   numbers_[count++] = c.qp_number();
   fds[count] = {.fd = wakeup.fd, .events = wakeup.events, .revents = 0};
   until = std::min(until, wakeup.until);
@@ -220,10 +220,10 @@ void Queue::Sleep::begin(Connection& c) {
 Queue::Sleep::~Sleep() {
   const std::lock_guard list(queue_.list_mutex_);
   for (const uint32_t number : std::span(numbers_).first(count))
-    if (Connection* c = queue_.inbox_.connections().find(number)) c->end_sleep();
+    if (Progress* c = queue_.inbox_.connections().find(number)) c->end_sleep();
 }
 
-Status<> Queue::sleep(Alarm::Sleeper& sleeper, Time deadline, Connection* only) {
+Status<> Queue::sleep(Alarm::Sleeper& sleeper, Time deadline, Progress* only) {
   Sleep asleep(*this, only);
   asleep.fds[0] = {.fd = sleeper.fd(), .events = POLLIN, .revents = 0};
   const Time until = std::min(deadline, asleep.until);

@@ -41,11 +41,11 @@ class Queue final : public SharedHandle {
   Inbox& inbox() { return inbox_; }
   Alarm& alarm() { return alarm_; }
 
-  Status<> add(Connection& c);
+  Status<> add(Progress& c);
   // Not with a lock of `c` held. Completions of it that nobody has taken are dropped from now on.
-  void remove(Connection& c);
+  void remove(Progress& c);
   // `c` has begun (DDP_ESTABLISHED), or ended: once each.
-  void tell(Connection& c, ddp_kind kind);
+  void tell(Progress& c, ddp_kind kind);
   // A connection has posts with DDP_MORE: to be sent by the next poll or wait.
   void note_held_back() { has_held_back_.store(true); }
 
@@ -62,7 +62,7 @@ class Queue final : public SharedHandle {
   Result<unsigned> wait_until_closed(const std::atomic<bool>& is_closed,
                                      std::span<ddp_completion> out, int timeout_ms);
   // Until the alarm rings, or one of the connections, or `only` this one, has something to do.
-  Status<> sleep(Alarm::Sleeper& sleeper, Time deadline, Connection* only = nullptr);
+  Status<> sleep(Alarm::Sleeper& sleeper, Time deadline, Progress* only = nullptr);
   Result<int> event_fd() override { return alarm_.want_events(); }
   void set_spin(Duration spin) override { spin_ns_.store(spin.ns, std::memory_order_relaxed); }
   Duration spin() const override { return {spin_ns_.load(std::memory_order_relaxed)}; }
@@ -88,7 +88,7 @@ class Queue final : public SharedHandle {
   Alarm alarm_;
   // Held by whoever goes through the connections to drive them. Before a connection's own lock.
   std::mutex list_mutex_;
-  Connection* own_ = nullptr;  // of a queue that is its own: it is what calls come from
+  Progress* own_ = nullptr;  // of a queue that is its own: it is what calls come from
   Inbox inbox_;
 };
 
