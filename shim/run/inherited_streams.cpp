@@ -33,9 +33,9 @@ uint64_t cookie_of_stream(int fd) {
   return use->stream.load(std::memory_order_acquire)->cookie();
 }
 
-// Is `fd` still the stream of that cookie that the table has there?
+// Is `fd` still the socket of that cookie? 0: it is taken at its number.
 bool is_at(int fd, uint64_t cookie) {
-  return cookie == 0 || !is_vfork_child() || cookie_of(fd) == cookie;
+  return cookie == 0 || cookie_of(fd) == cookie;
 }
 
 }  // namespace
@@ -136,9 +136,11 @@ void InheritedStreams::apply() {
   count_ = static_cast<size_t>(end - left_.begin());
 }
 
-// Is the stream at `fd` left to the program where it is?
-bool InheritedStreams::is_left(int fd) const {
-  return is_stream(fd) && is_inheritable(fd) && is_at(fd, cookie_of_stream(fd));
+// Where the stream that the table has at `fd` is open and left to the program; -1: nowhere.
+int InheritedStreams::number_left(int fd) const {
+  if (!is_stream(fd)) return -1;
+  const uint64_t cookie = cookie_of_stream(fd);
+  return is_inheritable(fd) && is_at(fd, cookie) ? fd : others_.number_of(cookie);
 }
 
 bool InheritedStreams::is_first_of_its_stream(size_t i) const {

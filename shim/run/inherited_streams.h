@@ -66,7 +66,7 @@ class InheritedStreams {
     for (size_t i = 0; i < count_; ++i)
       if (is_first_of_its_stream(i)) visit(left_[i].fd, left_[i].at);
     for (int fd = next_; fd < end_; ++fd)
-      if (is_left(fd)) visit(fd, fd);
+      if (const int at = number_left(fd); at >= 0) visit(fd, at);
   }
   // Or may there be one that could not be found?
   bool is_any() const { return count_ > 0 || next_ < end_ || !are_all_known_; }
@@ -92,7 +92,7 @@ class InheritedStreams {
   void remove_from(int first, int last);
   void apply();
   void apply_dup2(int from, int to);
-  bool is_left(int fd) const;
+  int number_left(int fd) const;
   bool is_first_of_its_stream(size_t i) const;
   bool does_stray(int fd) const;
 

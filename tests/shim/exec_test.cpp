@@ -325,6 +325,20 @@ TEST_F(ExecOfVforkChild, WhatItHasClosedIsPlain) {
   });
 }
 
+TEST_F(ExecOfVforkChild, WhatItHasClosedIsPlainBesideManyThatItLeavesOpen) {
+  std::vector<Pair> others(80);
+  for (Pair& pair : others) pair = connected_pair();
+  pair_ = connected_pair();
+  for (const Pair& pair : others) fcntl(pair.client.get(), F_SETFD, FD_CLOEXEC);
+  fcntl(pair_.client.get(), F_SETFD, FD_CLOEXEC);
+  const int number = pair_.server.get();
+  expect_echo(Command({"/bin/cat"}), [=] {
+    dup2(number, 0);
+    dup2(number, 1);
+    close(number);
+  });
+}
+
 TEST_F(ExecOfVforkChild, WhatItHasUnderAHighNumberIsPlain) {
   expect_echo(Command({"/bin/bash", "-c", "cat <&200 >&200"}), [&] {
     fcntl(pair_.server.get(), F_DUPFD, 200);
