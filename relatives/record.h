@@ -173,9 +173,6 @@ struct Memory {
   std::atomic<uint64_t> octets_beyond{0};
   std::atomic<uint32_t> fpdu_beyond{0};
   uint8_t attempts = 0;  // to join
-  // The writer lets the reader catch up, to move: from when on, and how long. Under the send lease.
-  Time next_pause{};
-  Duration pause = Duration::from_us(50);
   bool had_nodelay = true,
        had_cork = false;  // what the program had set, which bells must get past
   // The kernel has what bells need, whatever `state` says by now: it is to be given back.

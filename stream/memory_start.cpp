@@ -15,7 +15,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <utility>
 
 #include "base/effort.h"
 #include "base/socket_option.h"
@@ -313,29 +313,31 @@ void drop_descriptor(Connection& c) {
   }
 }
 
-static bool is_read_up_to(const shm::Lane& out, uint32_t msn) {
-  return out.reader.next_fpdu.load(std::memory_order_acquire) == msn;
-}
-
 // A reader that is no faster than its writer would stay behind for good, and the stream on the
-// wire. Pauses take a small part of the time between them. REQUIRES: the send lease.
-static bool let_reader_catch_up(Connection& c, const shm::Lane& out) {
+// wire. For as long as it reads, and a small part of this thread's time, whatever it writes to: who
+// does not read is not waited for. REQUIRES: the send lease.
+static bool let_reader_catch_up(const Connection& c, const shm::Lane& out) {
   constexpr uint32_t kFpdusOfAnExchange = 16;
-  constexpr int64_t kMostPause = 1'000'000, kBetweenPauses = 20;
+  constexpr Duration kMostPause = Duration::from_ms(1), kMostRest = Duration::from_us(20);
+  constexpr int64_t kPartOfTime = 20;
   constexpr int kLooksPerClock = 32;
-  Memory& m = c.r.memory;
+  static constinit thread_local Time next_pause{};
   if (c.tx.msn < kFpdusOfAnExchange) return false;
   const Time start = base::now();
-  if (start < m.next_pause) return false;
+  if (start < next_pause) return false;
+  const auto expected = [&] { return out.reader.next_fpdu.load(std::memory_order_acquire); };
   ++base::effort.spins;
-  for (; base::now() - start < m.pause; sched_yield())
-    for (int i = 0; i < kLooksPerClock; ++i) {
-      if (is_read_up_to(out, c.tx.msn)) return true;
-      base::Spin::relax();
-    }
+  Time now = start, last_read = start;
+  uint32_t seen = expected();
+  for (; now - start < kMostPause && now - last_read < kMostRest; now = base::now()) {
+    for (int i = 0; i < kLooksPerClock && expected() != c.tx.msn; ++i) base::Spin::relax();
+    const uint32_t next = expected();
+    if (next == c.tx.msn) return true;
+    if (std::exchange(seen, next) != next) last_read = now;
+    sched_yield();
+  }
   ++base::effort.vain_spins;
-  m.next_pause = base::now() + Duration{kBetweenPauses * m.pause.ns};
-  m.pause.ns = std::min(2 * m.pause.ns, kMostPause);
+  next_pause = now + Duration{kPartOfTime * (now - start).ns};
   return false;
 }
 
@@ -355,7 +357,8 @@ static bool may_send_in_memory(Connection& c, int fd) {
   const bool is_all_read = in.reader.next_fpdu.load(std::memory_order_relaxed) ==
                            in.writer.fpdus.load(std::memory_order_acquire);
   if (!is_all_read) return segment->has_moved();
-  if (!is_read_up_to(out, c.tx.msn) && !let_reader_catch_up(c, out) && !is_all_acknowledged(fd))
+  const bool is_read = out.reader.next_fpdu.load(std::memory_order_acquire) == c.tx.msn;
+  if (!is_read && !is_all_acknowledged(fd) && !let_reader_catch_up(c, out))
     return segment->has_moved();
   return segment->move(phase);
 }
@@ -405,6 +408,7 @@ void begin_receiving_in_memory(Connection& c) {
   InLane(c)->note_octets(c.inbox.buffered());
   c.inbox.free_buffer(c.arena);
   c.rx.count.forget();
+  c.rx.queued = 0;
   c.r.memory.receiving = Way::kMemory;
   if (is_watched()) tell_event(c, Observer::Event::kInMemory, "receives");
 }

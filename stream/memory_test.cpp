@@ -193,7 +193,6 @@ TEST(MemoryStart, ABellStaysForBytesThatASleeperOfTheConnectedEndLeaves) {
   EXPECT_FALSE(kernel_says_readable(a.fd));
 }
 
-// A bell may be left to a reader that asks again and again, never kept from one that then sleeps.
 // Before the memory each FPDU costs the reader as much as the writer, or more.
 TEST(MemoryStart, AWriterThatNeverWaitsGetsThere) {
   for (const size_t size : {64, 16'384}) {
@@ -218,6 +217,35 @@ TEST(MemoryStart, AWriterThatNeverWaitsGetsThere) {
   }
 }
 
+int tell_nothing(int, unsigned long, ...) {
+  return -1;
+}
+
+// Many that do not read cost a thread no more time than one.
+TEST(MemoryStart, AWriterHardlyWaitsForThoseThatDoNotRead) {
+  struct Connection {
+    TcpPair tcp;
+    MemoryEnd a{tcp.client, Role::kInitiator}, b{tcp.server, Role::kResponder};
+  };
+  std::array<Connection, 8> connections;
+  const Buffer message = pattern(1000);
+  base::sys.ioctl = tell_nothing;
+  for (Connection& c : connections) {
+    for (int i = 0; i < 20; ++i) ASSERT_EQ(c.a.send(message).count, 1000);
+    ASSERT_EQ(c.b.recv(10).size(), 10u) << "joins";
+  }
+  int pauses = 0;
+  constexpr int kCalls = 4000;
+  for (int i = 0; i < kCalls; ++i) {
+    const Time start = base::now();
+    connections[static_cast<size_t>(i) % connections.size()].a.send(message, MSG_DONTWAIT);
+    if (base::now() - start >= Duration::from_us(20)) ++pauses;
+  }
+  base::sys.ioctl = ::ioctl;
+  EXPECT_LT(pauses, kCalls / 4);
+}
+
+// A bell may be left to a reader that asks again and again, never kept from one that then sleeps.
 TEST_F(MemoryTest, AReaderThatSpinsAndThenSleepsIsWoken) {
   uint8_t byte;
   for (int round = 0; round < 100; ++round) {
@@ -776,7 +804,7 @@ struct LaterEnd : End {
 class MemoryLater : public testing::Test {
  protected:
   struct Both {
-    TcpPair tcp;
+    TcpPair tcp{100'000, 20'000};
     LaterEnd a{tcp.client, Role::kInitiator}, b{tcp.server, Role::kResponder};
     void talk() {
       EXPECT_EQ(a.send(pattern(10, 1)).count, 10);
@@ -988,7 +1016,7 @@ TEST(MemoryStart, AnEndOfWhoHasNotNoticedThatItIsJoined) {
 
 TEST(MemoryStart, NotWantedByOneEnd) {
   for (const bool is_client : {true, false}) {
-    TcpPair tcp;
+    TcpPair tcp{100'000, 20'000};
     End a(tcp.client, Role::kInitiator, Peer::kProved, false, true, is_client),
         b(tcp.server, Role::kResponder, Peer::kProved, false, true, !is_client);
     for (int i = 0; i < 3; ++i) {
@@ -1074,7 +1102,7 @@ TEST(MemoryStart, AnOfferLeftBeforeItsAnswerTakesNoDescriptor) {
 
 TEST(MemoryStart, LeftBeforeItHasMovedItGivesTheProgramsOptionsBack) {
   for (const bool is_client : {true, false}) {
-    TcpPair tcp;
+    TcpPair tcp{100'000, 20'000};
     const int zero = 0;
     for (const int fd : {tcp.client, tcp.server})
       setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &zero, sizeof zero);
@@ -1100,7 +1128,7 @@ TEST(MemoryStart, LeftBeforeItHasMovedItGivesTheProgramsOptionsBack) {
 TEST(MemoryStart, LeftWhileFpdusAreSentItGivesTheProgramsOptionsBack) {
   enum class Next { kSend, kPassOn, kOneSided };
   for (const Next next : {Next::kSend, Next::kPassOn, Next::kOneSided}) {
-    TcpPair tcp;
+    TcpPair tcp{100'000, 20'000};
     const int zero = 0, limit = 50'000;
     setsockopt(tcp.server, IPPROTO_TCP, TCP_NODELAY, &zero, sizeof zero);
     MemoryEnd a(tcp.client, Role::kInitiator), b(tcp.server, Role::kResponder);
@@ -1298,7 +1326,7 @@ TEST_F(Killed, AtRandomInstructions) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 rng(seed);
     const bool is_client_victim = rng() % 2 == 0;
-    TcpPair tcp;
+    TcpPair tcp{100'000, 20'000};
     shared->sent = 0;
     const pid_t victim = fork();
     if (victim == 0) {

@@ -4,9 +4,9 @@
 // Only in the first case may a bell stay unread when a call returns, and does it pay to look a
 // little longer before a call asks the kernel and fails. Learnt from the calls; what is taken for
 // granted after one of them is unlearnt by the next few, or, after one that spun, by the next
-// fifty: who reads many small messages finds nothing now and then, and each bell that it asks for
-// at other times is a system call of the writer's. Safe from any thread; what they tell it at the
-// same time may be lost.
+// thousand: who reads many small messages finds nothing now and then, and each bell that it asks
+// for at other times is a system call of the writer's, as long as 30 small messages. Safe from any
+// thread; what they tell it at the same time may be lost.
 #ifndef DDPSOCK_STREAM_READING_HABIT_H_
 #define DDPSOCK_STREAM_READING_HABIT_H_
 
@@ -57,7 +57,7 @@ class ReadingHabit {
   }
 
  private:
-  static constexpr uint32_t kConvinced = 8, kMost = 16, kSpun = 64;
+  static constexpr uint32_t kConvinced = 8, kMost = 16, kSpun = 1024;
   static constexpr uint32_t kMostFailures = 4;
 
   uint32_t score() const { return score_.load(std::memory_order_relaxed); }

@@ -26,15 +26,15 @@ TEST(ReadingHabit, EmptyCallsInARowConvince) {
   EXPECT_FALSE(habit.waits_in_calls(kOther));
 }
 
-TEST(ReadingHabit, OneCallThatSpanConvincesForFiftyThatNeedNot) {
+TEST(ReadingHabit, OneCallThatSpanConvincesForAThousandThatNeedNot) {
   ReadingHabit habit;
   habit.on_empty(kMe, true);
   int prompt = 0;
-  while (habit.waits_in_calls(kMe) && prompt < 100) {
+  while (habit.waits_in_calls(kMe) && prompt < 2000) {
     habit.on_prompt(kMe);
     ++prompt;
   }
-  EXPECT_EQ(prompt, 57);
+  EXPECT_EQ(prompt, 1017);
 }
 
 TEST(ReadingHabit, ManyThatDidNotSpinConvinceForAFew) {

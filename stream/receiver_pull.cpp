@@ -133,7 +133,7 @@ ssize_t ChunkReceiver::pull_no_further() {
   const uint32_t have = end_ - beg_;
   if (have == 0) {
     if (!make_room(kSmallBuffer)) return -1;
-    const ssize_t n = peek({data_ + end_, capacity_ - end_}, flags);
+    const ssize_t n = peek({data_ + end_, kSmallBuffer}, flags);
     if (n <= 0 || is_at_memory(c_)) return n;
     flags = MSG_DONTWAIT;
     const uint32_t known = size_of_known({data_ + end_, static_cast<size_t>(n)});
