@@ -101,9 +101,9 @@ void Arena::enter_process(uint32_t foreseen) {
 }
 
 void Arena::prove_life(uint32_t place) {
-  if (fd_ < 0) return;
+  if (file.is_anonymous()) return;
   LifeLock inherited = lineage_lock_;
-  const int fd = find_fd();
+  const int fd = file.find_fd();
   HolderPlace& p = shared_->places[place];
   if (own_lock_.hold(fd, own_lock(place), LifeLock::Heirs::kNone)) {
     p.proof.store(Proof::kStrong);
@@ -111,18 +111,18 @@ void Arena::prove_life(uint32_t place) {
   } else {
     lineage_lock_ = {};
     p.pid_namespace.store(pid_namespace());
-    if (fd >= 0 && fd == fd_ && LifeLock::hold_weakly(fd, own_lock(place)))
+    if (fd >= 0 && fd == file.fd() && LifeLock::hold_weakly(fd, own_lock(place)))
       p.proof.store(Proof::kWeak);
   }
   inherited.let_go();
-  if (fd >= 0 && fd != fd_) base::close_own(fd);
+  file.give_back(fd);
 }
 
 LifeLock::State Arena::look_at_lock(off_t byte) const {
-  const int fd = find_fd();
+  const int fd = file.find_fd();
   if (fd < 0) return LifeLock::State::kUnknown;
   const LifeLock::State state = LifeLock::look(fd, byte);
-  if (fd != fd_) base::close_own(fd);
+  file.give_back(fd);
   return state;
 }
 
@@ -190,7 +190,7 @@ bool Arena::is_stopped(uint64_t thread) const {
 }
 
 bool Arena::is_sole_holder(const void* rec) {
-  const RecordHead& h = *head(index_of(rec));
+  const RecordHead& h = *slots.head(slots.index_of(rec));
   const uint32_t me = my_place();
   return me < kNowhere && !h.has_unlisted_holder.load() && h.holders.is_only(me) &&
          !may_have_unknown_children();
@@ -202,7 +202,7 @@ bool Arena::may_have_unknown_children() const {
 
 bool Arena::may_be_shared(const void* rec) {
   if (!shared_->has_heirs.load(std::memory_order_relaxed)) return false;
-  const RecordHead& h = *head(index_of(rec));
+  const RecordHead& h = *slots.head(slots.index_of(rec));
   const auto is_shared = [&] {
     return h.has_unlisted_holder.load() || !h.holders.is_only(my_place());
   };
@@ -212,47 +212,27 @@ bool Arena::may_be_shared(const void* rec) {
 
 bool Arena::release_record(void* rec) {
   const uint32_t me = my_place();
-  const uint32_t i = index_of(rec);
+  const uint32_t i = slots.index_of(rec);
   note_not_held(i);
   if (me < kNowhere) {
     if (may_have_unknown_children()) {
       has_kept_.store(true);
       return false;
     }
-    return give_up(*head(i), me, me);
+    return slots.head(i)->give_up(me, me);
   }
-  return head(i)->holders.is_empty() && begin_free(*head(i), me);
-}
-
-// True for one caller. That it is `me` is said by the same step, so that others can go on if it
-// dies over it, and nobody does before.
-bool Arena::begin_free(RecordHead& h, uint32_t me) {
-  uint32_t live = RecordHead::kLive;
-  return !h.has_unlisted_holder.load() &&
-         h.state.compare_exchange_strong(live, RecordHead::kDying + me, std::memory_order_acq_rel);
-}
-
-// `place` does not hold the record any more. True if nobody does, and it is for `me` to free it:
-// then that is noted first, so that no moment leaves it live and without a holder.
-bool Arena::give_up(RecordHead& h, uint32_t place, uint32_t me) {
-  const bool is_mine = h.holders.is_only(place) && begin_free(h, me);
-  h.holders.remove(place);
-  return is_mine || (h.holders.is_empty() && begin_free(h, me));
+  return slots.head(i)->holders.is_empty() && slots.head(i)->begin_free(me);
 }
 
 // `place` does not hold record `i` any more, nor is about to free it; frees it if nobody does.
 void Arena::drop_hold(uint32_t i, uint32_t place) {
-  RecordHead* h = head(i);
+  RecordHead* h = slots.head(i);
   if (h == nullptr) return;
   const uint32_t me = my_place();
-  uint32_t by_place = RecordHead::kDying + place;
-  const bool is_last = h->holders.has(place) && give_up(*h, place, me);
-  if (!is_last && (place == me || h->state.load(std::memory_order_relaxed) != by_place ||
-                   !h->state.compare_exchange_strong(by_place, RecordHead::kDying + me,
-                                                     std::memory_order_acq_rel)))
-    return;
-  if (free_contents_ != nullptr) free_contents_(*this, record(i));
-  finish_release(record(i));
+  const bool is_last = h->holders.has(place) && h->give_up(place, me);
+  if (!is_last && !h->take_over(place, me)) return;
+  if (free_contents_ != nullptr) free_contents_(blocks, slots.record(i));
+  slots.free(i);
 }
 
 // What was to be given up while there may have been relatives that nobody knew of.
@@ -261,8 +241,8 @@ void Arena::give_up_kept() {
   has_kept_.store(false);
   const uint32_t me = my_place();
   if (me == kNowhere) return;
-  for (uint32_t i = 0; i < rotation(); ++i)
-    if (is_live(i) && head(i)->holders.has(me) && !holds(i)) drop_hold(i, me);
+  for (uint32_t i = 0; i < slots.rotation(); ++i)
+    if (slots.is_live(i) && slots.head(i)->holders.has(me) && !holds(i)) drop_hold(i, me);
 }
 
 void Arena::before_fork() {
@@ -314,18 +294,18 @@ void Arena::in_child() {
 // The table of processes is full: what this process holds may be in use where no holder is noted,
 // and is never given back.
 void Arena::keep_for_unlisted() {
-  for (uint32_t i = 0; i < rotation(); ++i)
+  for (uint32_t i = 0; i < slots.rotation(); ++i)
     if (holds(i)) {
       shared_->has_heirs.store(true, std::memory_order_relaxed);
-      head(i)->has_unlisted_holder.store(true);
+      slots.head(i)->has_unlisted_holder.store(true);
     }
 }
 
 void Arena::hold_all_for(uint32_t place) {
-  for (uint32_t word = 0; word < rotation() / 64; ++word)
+  for (uint32_t word = 0; word < slots.rotation() / 64; ++word)
     for (uint64_t bits = held_[word].load(); bits != 0; bits &= bits - 1) {
       shared_->has_heirs.store(true, std::memory_order_relaxed);
-      head(word * 64 + static_cast<uint32_t>(__builtin_ctzll(bits)))->holders.add(place);
+      slots.head(word * 64 + static_cast<uint32_t>(__builtin_ctzll(bits)))->holders.add(place);
     }
 }
 
@@ -397,7 +377,7 @@ void Arena::free_place(uint32_t index, int pid, uint32_t name) {
     return;
   if (name_of(index) == name && pid != 0 &&
       shared_->processes[index].compare_exchange_strong(pid, kLeaving)) {
-    for (uint32_t i = 0; i < rotation(); ++i) drop_hold(i, index);
+    for (uint32_t i = 0; i < slots.rotation(); ++i) drop_hold(i, index);
     shared_->plain[index].count.store(0, std::memory_order_relaxed);
     place.had_before.fetch_add(1);
     place.proof.store(Proof::kNone);

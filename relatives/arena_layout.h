@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// How an arena lies in its file, for those who map it (arena.cpp) and for who only looks at it from
+// How an arena lies in its file, for the parts of it (arena.h) and for who only looks at it from
 // outside (arena_view.cpp).
 #ifndef DDPSOCK_RELATIVES_ARENA_LAYOUT_H_
 #define DDPSOCK_RELATIVES_ARENA_LAYOUT_H_
@@ -10,25 +10,17 @@
 #include <cstdint>
 
 #include "base/lease.h"
-#include "relatives/arena.h"
+#include "relatives/blocks.h"
+#include "relatives/holder_set.h"
 #include "relatives/layout_number.h"  // generated: changes with any of these headers
 #include "relatives/message_record.h"
 #include "relatives/record.h"
+#include "relatives/record_head.h"
+#include "relatives/record_slots.h"
 
 namespace ddpsock::engine {
 
 inline constexpr char kArenaName[] = "ddpsock";  // of its memfd
-
-struct RecordHead {
-  enum State : uint32_t {
-    kFree,
-    kLive,
-    kDying,  // plus the place of the process that is about to free it: nobody holds it any more
-  };
-  std::atomic<uint32_t> state;
-  HolderSet holders;
-  std::atomic<bool> has_unlisted_holder;  // then nobody can say when it may be freed
-};
 
 // A process that holds records. Its pid is in ArenaHead::processes.
 struct HolderPlace {
@@ -66,15 +58,16 @@ struct ArenaHead {
   std::array<std::atomic<int>, HolderSet::kMax> processes;
   std::array<HolderPlace, HolderSet::kMax> places;
   std::array<PlainNotes, HolderSet::kMax> plain;
-  std::array<std::atomic<uint8_t>, Arena::kMaxBlocks> block_used;
+  std::array<std::atomic<uint8_t>, Blocks::kMaxBlocks> block_used;
 };
 
 // Mapped one by one, as they come into use. So are groups of blocks.
 struct RecordGroup {
-  std::array<RecordHead, Arena::kGroupRecords> heads;
-  alignas(64) std::array<std::array<std::byte, Arena::kRecordSize>, Arena::kGroupRecords> records;
+  std::array<RecordHead, RecordSlots::kGroupRecords> heads;
+  alignas(64) std::array<std::array<std::byte, RecordSlots::kRecordSize>,
+                         RecordSlots::kGroupRecords> records;
 };
-inline constexpr size_t kBlockGroupSize = Arena::kGroupBlocks * Arena::kBlockSize;
+inline constexpr size_t kBlockGroupSize = Blocks::kGroupBlocks * Blocks::kBlockSize;
 
 // Two builds that may lay the arena out differently have different numbers.
 constexpr uint64_t hash(const char* text, uint64_t h = 0xcbf29ce484222325) {
@@ -100,10 +93,17 @@ constexpr size_t record_group_offset(uint32_t group) {
   return kRecordsOffset + group * whole_pages(sizeof(RecordGroup));
 }
 constexpr size_t block_group_offset(uint32_t group) {
-  return record_group_offset(Arena::kRecordGroups) + group * kBlockGroupSize;
+  return record_group_offset(RecordSlots::kRecordGroups) + group * kBlockGroupSize;
 }
-inline constexpr size_t kArenaSize = block_group_offset(Arena::kBlockGroups);
+inline constexpr size_t kArenaSize = block_group_offset(Blocks::kBlockGroups);
 static_assert(kBlockGroupSize % 4096 == 0);
+// As many blocks as records, so that no stream can take another's.
+static_assert(Blocks::kMaxBlocks == RecordSlots::kMaxRecords);
+
+// Without a file: the head, one group of records, a few blocks.
+inline constexpr size_t kAnonymousBlocksOffset = record_group_offset(1);
+inline constexpr size_t kAnonymousSize =
+    kAnonymousBlocksOffset + Blocks::kAnonymousBlocks * Blocks::kBlockSize;
 
 // Bytes of the file that are locked and never written: far behind its end.
 constexpr off_t own_lock(uint32_t place) {

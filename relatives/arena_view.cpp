@@ -25,7 +25,7 @@ static_assert(std::is_standard_layout_v<RecordGroup>);
 
 // Read at a time, all of one group.
 constexpr size_t kBatch = 64;
-static_assert(Arena::kGroupRecords % kBatch == 0);
+static_assert(RecordSlots::kGroupRecords % kBatch == 0);
 
 Result<void> read_at(int fd, std::span<std::byte> into, size_t offset) {
   while (!into.empty()) {
@@ -225,7 +225,8 @@ class Reader {
     if (build == 0) return fail_errno(EAGAIN);
     if (build != kArenaBuild) return fail_errno(ENOEXEC);
     if (st.st_size != static_cast<off_t>(kArenaSize)) return fail_errno(EPROTO);
-    rotation_ = std::min(head.at<uint32_t>(offsetof(ArenaHead, rotation)), Arena::kMaxRecords);
+    rotation_ =
+        std::min(head.at<uint32_t>(offsetof(ArenaHead, rotation)), RecordSlots::kMaxRecords);
     return {};
   }
 
@@ -252,10 +253,10 @@ class Reader {
   Result<void> read_heads(size_t first, size_t count) {
     return read_at(fd_, std::span(heads_).first(count * sizeof(RecordHead)),
                    group_of(first) + offsetof(RecordGroup, heads) +
-                       first % Arena::kGroupRecords * sizeof(RecordHead));
+                       first % RecordSlots::kGroupRecords * sizeof(RecordHead));
   }
   static size_t group_of(size_t record) {
-    return record_group_offset(static_cast<uint32_t>(record / Arena::kGroupRecords));
+    return record_group_offset(static_cast<uint32_t>(record / RecordSlots::kGroupRecords));
   }
   Raw head(size_t i) const {
     return Raw(std::span(heads_).subspan(i * sizeof(RecordHead), sizeof(RecordHead)));
@@ -269,9 +270,9 @@ class Reader {
     std::bitset<kBatch> was_live;
     for (size_t i = 0; i < count; ++i) was_live[i] = is_live(i);
     if (was_live.none()) return {};
-    const auto records = std::span(records_).first(count * Arena::kRecordSize);
+    const auto records = std::span(records_).first(count * RecordSlots::kRecordSize);
     const size_t at = group_of(first) + offsetof(RecordGroup, records) +
-                      first % Arena::kGroupRecords * Arena::kRecordSize;
+                      first % RecordSlots::kGroupRecords * RecordSlots::kRecordSize;
     if (const auto read = read_at(fd_, records, at); !read) return read;
     // Not those that went in between, nor those that came: theirs are still the bytes of others.
     if (const auto read = read_heads(first, count); !read) return read;
@@ -279,7 +280,8 @@ class Reader {
       if (!was_live[i] || !is_live(i)) continue;
       ConnectionStatistics c;
       c.index = static_cast<uint32_t>(first + i);
-      if (!read_record(Raw(records.subspan(i * Arena::kRecordSize, Arena::kRecordSize)), c))
+      if (!read_record(Raw(records.subspan(i * RecordSlots::kRecordSize, RecordSlots::kRecordSize)),
+                       c))
         continue;
       c.holders = holders_of(head(i));
       found_.connections.push_back(std::move(c));
@@ -305,7 +307,7 @@ class Reader {
   ArenaStatistics found_;
   std::array<int, HolderSet::kMax> pids_{};
   std::array<std::byte, kBatch * sizeof(RecordHead)> heads_{};
-  std::array<std::byte, kBatch * Arena::kRecordSize> records_{};
+  std::array<std::byte, kBatch * RecordSlots::kRecordSize> records_{};
 };
 
 }  // namespace

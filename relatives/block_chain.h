@@ -3,7 +3,7 @@
 #define DDPSOCK_RELATIVES_BLOCK_CHAIN_H_
 
 #include "base/bytes.h"
-#include "relatives/arena.h"
+#include "relatives/blocks.h"
 
 namespace ddpsock::engine {
 
@@ -17,25 +17,25 @@ class BlockChain {
   // kNoBlock: no memory is lent to it.
   uint32_t first_block() const { return first_; }
   // Can this process map all of it (RLIMIT_AS)? Everything below REQUIRES it.
-  bool is_mapped(Arena& arena) const;
+  bool is_mapped(Blocks& blocks) const;
 
   // All of `bytes` or, where no memory can be had (false), nothing.
-  bool append(Arena& arena, Bytes bytes);
+  bool append(Blocks& blocks, Bytes bytes);
   // Contiguous bytes, `skip` behind the first: at least one of those there are, at most `most`.
-  Bytes at(Arena& arena, size_t skip, size_t most) const;
+  Bytes at(Blocks& blocks, size_t skip, size_t most) const;
   // REQUIRES: n <= size(). The last block stays, for what comes next; clear() gives it back.
-  void take(Arena& arena, size_t n);
+  void take(Blocks& blocks, size_t n);
   // All of `other` follows, which is empty then.
-  void splice(Arena& arena, BlockChain& other);
+  void splice(Blocks& blocks, BlockChain& other);
   // Also where not all can be mapped: what follows leaks.
-  void clear(Arena& arena);
+  void clear(Blocks& blocks);
 
  private:
   struct Link;
-  static Link& link(Arena& arena, uint32_t block);
-  bool extend(Arena& arena, size_t size);
+  static Link& link(Blocks& blocks, uint32_t block);
+  bool extend(Blocks& blocks, size_t size);
 
-  uint32_t first_ = Arena::kNoBlock, last_ = Arena::kNoBlock;
+  uint32_t first_ = Blocks::kNoBlock, last_ = Blocks::kNoBlock;
   uint32_t size_ = 0;
 };
 

@@ -7,32 +7,32 @@
 
 namespace ddpsock::engine {
 
-Bytes Inbox::front(Arena& arena) const {
-  return left > 0 ? Bytes{arena.block_data(block) + beg, left} : Bytes{};
+Bytes Inbox::front(Blocks& blocks) const {
+  return left > 0 ? Bytes{blocks.data(block) + beg, left} : Bytes{};
 }
 
-Bytes Inbox::unparsed(Arena& arena) const {
-  if (block == Arena::kNoBlock) return {};
+Bytes Inbox::unparsed(Blocks& blocks) const {
+  if (block == Blocks::kNoBlock) return {};
   const uint32_t from = beg + (left > 0 ? left + skip : 0);
-  return {arena.block_data(block) + from, end - from};
+  return {blocks.data(block) + from, end - from};
 }
 
-uint8_t* Inbox::buffer(Arena& arena) {
-  if (block == Arena::kNoBlock) {
-    block = arena.allocate_block();
-    if (block == Arena::kNoBlock) return nullptr;
+uint8_t* Inbox::buffer(Blocks& blocks) {
+  if (block == Blocks::kNoBlock) {
+    block = blocks.allocate();
+    if (block == Blocks::kNoBlock) return nullptr;
     beg = end = 0;
   }
-  uint8_t* data = arena.block_data(block);
+  uint8_t* data = blocks.data(block);
   if (beg > 0) std::memmove(data, data + beg, end - beg);
   end -= std::exchange(beg, 0);
   return data;
 }
 
-void Inbox::free_buffer(Arena& arena) {
+void Inbox::free_buffer(Blocks& blocks) {
   beg = end = 0;
-  if (const uint32_t b = std::exchange(block, Arena::kNoBlock); b != Arena::kNoBlock)
-    arena.free_block(b);
+  if (const uint32_t b = std::exchange(block, Blocks::kNoBlock); b != Blocks::kNoBlock)
+    blocks.free(b);
 }
 
 void Inbox::drop_buffered_octets() {
@@ -41,17 +41,17 @@ void Inbox::drop_buffered_octets() {
   beyond_octets -= n;
 }
 
-bool Inbox::is_mapped(Arena& arena) const {
-  return (block == Arena::kNoBlock || arena.block_data(block) != nullptr) &&
-         ready.is_mapped(arena) && beyond.is_mapped(arena);
+bool Inbox::is_mapped(Blocks& blocks) const {
+  return (block == Blocks::kNoBlock || blocks.data(block) != nullptr) && ready.is_mapped(blocks) &&
+         beyond.is_mapped(blocks);
 }
 
-void Inbox::clear(Arena& arena) {
-  free_buffer(arena);
+void Inbox::clear(Blocks& blocks) {
+  free_buffer(blocks);
   left = skip = beyond_octets = 0;
   has_kept_byte = false;
-  ready.clear(arena);
-  beyond.clear(arena);
+  ready.clear(blocks);
+  beyond.clear(blocks);
 }
 
 }  // namespace ddpsock::engine

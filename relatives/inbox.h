@@ -3,8 +3,8 @@
 #define DDPSOCK_RELATIVES_INBOX_H_
 
 #include "base/bytes.h"
-#include "relatives/arena.h"
 #include "relatives/block_chain.h"
+#include "relatives/blocks.h"
 
 namespace ddpsock::engine {
 
@@ -14,7 +14,7 @@ namespace ddpsock::engine {
 // record, under the receive lease.
 struct Inbox {
   // Of the wire: [beg, end) of `block`, or of the caller's stack while a call runs.
-  uint32_t block = Arena::kNoBlock;
+  uint32_t block = Blocks::kNoBlock;
   uint32_t beg = 0, end = 0;
   uint32_t left = 0;           // payload of the verified FPDU in front that is not delivered yet
   uint32_t skip = 0;           // its pad and CRC bytes in the buffer after that
@@ -34,28 +34,28 @@ struct Inbox {
     return has_beyond() && msn == beyond_fpdu && left == 0 && mo == 0;
   }
   // REQUIRES: is_beyond_next().
-  void reach_beyond(Arena& arena) { ready.splice(arena, beyond); }
+  void reach_beyond(Blocks& blocks) { ready.splice(blocks, beyond); }
 
   // The payload in front of the buffer, and the bytes of FPDUs behind it.
-  Bytes front(Arena& arena) const;
-  Bytes unparsed(Arena& arena) const;
+  Bytes front(Blocks& blocks) const;
+  Bytes unparsed(Blocks& blocks) const;
   uint32_t buffered() const { return end - beg; }
 
   // The buffer, its bytes moved to its beginning; nullptr: no memory. REQUIRES: left == 0.
-  uint8_t* buffer(Arena& arena);
-  void free_buffer(Arena& arena);
+  uint8_t* buffer(Blocks& blocks);
+  void free_buffer(Blocks& blocks);
 
   // So many of the octets in `beyond`'s place were in the buffer.
   void drop_buffered_octets();
 
   // kNoBlock: no memory is lent to it.
   uint32_t any_block() const {
-    static_assert(Arena::kNoBlock == 0, "numbers are ORed");
+    static_assert(Blocks::kNoBlock == 0, "numbers are ORed");
     return block | ready.first_block() | beyond.first_block();
   }
-  bool is_mapped(Arena& arena) const;
+  bool is_mapped(Blocks& blocks) const;
   // Gives all of it up.
-  void clear(Arena& arena);
+  void clear(Blocks& blocks);
 };
 
 }  // namespace ddpsock::engine

@@ -9,6 +9,7 @@
 
 #include "base/keep_errno.h"
 #include "base/socket_option.h"
+#include "relatives/arena.h"
 
 namespace ddpsock::engine {
 namespace {

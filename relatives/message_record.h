@@ -12,6 +12,7 @@
 
 #include "rdmap/qp_counters.h"
 #include "relatives/record.h"
+#include "relatives/record_slots.h"
 
 namespace ddpsock::engine {
 
@@ -50,7 +51,7 @@ struct MessageRecord {
   std::array<char, 96> reason{};  // why it has ended
   alignas(64) rdmap::QpCounters counters;
 };
-static_assert(sizeof(MessageRecord) <= Arena::kRecordSize);
+static_assert(sizeof(MessageRecord) <= RecordSlots::kRecordSize);
 // Whoever has a record as a Record in hand looks at this first.
 static_assert(offsetof(MessageRecord, marker) == offsetof(Record, cookie));
 

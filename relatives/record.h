@@ -15,8 +15,9 @@
 #include "base/lease.h"
 #include "base/tcp_address.h"
 #include "ddp/format.h"
-#include "relatives/arena.h"
+#include "relatives/blocks.h"
 #include "relatives/inbox.h"
+#include "relatives/record_slots.h"
 #include "relatives/stream_attr.h"
 #include "shm/segment.h"
 
@@ -88,7 +89,7 @@ struct Tx {
   uint32_t peer_window = 0;  // the largest the peer was seen to offer, bytes
   uint32_t credit = 0;       // bytes, overhead included, that the kernel is sure to take in whole
   uint32_t tail_block =
-      Arena::kNoBlock;  // the rest of an FPDU that the kernel cut in spite of that
+      Blocks::kNoBlock;  // the rest of an FPDU that the kernel cut in spite of that
   uint32_t tail_beg = 0, tail_end = 0;
   bool is_unsent_limited = false;  // by the program (TCP_NOTSENT_LOWAT): an FPDU was cut for it
   std::atomic<int32_t> error{0};   // an errno that waits for the next call
@@ -237,7 +238,7 @@ struct Record {
   std::array<char, 64> verdict{};  // why it is in DDPMODE
   std::array<char, 96> failure{};
 };
-static_assert(sizeof(Record) <= Arena::kRecordSize);
+static_assert(sizeof(Record) <= RecordSlots::kRecordSize);
 
 }  // namespace ddpsock::engine
 

@@ -38,7 +38,7 @@ uint16_t port_of(int fd) {
 
 // Through a description of its own that cannot write, as another process has it.
 base::UniqueFd open_own_arena() {
-  const std::string path = "/proc/self/fd/" + std::to_string(Arena::get()->fd());
+  const std::string path = "/proc/self/fd/" + std::to_string(Arena::get()->file.fd());
   return base::UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
 }
 
@@ -162,7 +162,7 @@ TEST(ArenaView, ForgetsAStreamThatWasReleased) {
 
 TEST(ArenaView, TheFileIsForThisUserAlone) {
   struct stat st;
-  ASSERT_EQ(fstat(Arena::get()->fd(), &st), 0);
+  ASSERT_EQ(fstat(Arena::get()->file.fd(), &st), 0);
   EXPECT_EQ(st.st_mode & 07777, 0600u);
 }
 
@@ -239,15 +239,15 @@ class HostileArena : public testing::Test {
     write_at(offset, junk.data(), junk.size());
   }
   static size_t group_of(size_t i) {
-    return record_group_offset(static_cast<uint32_t>(i / Arena::kGroupRecords));
+    return record_group_offset(static_cast<uint32_t>(i / RecordSlots::kGroupRecords));
   }
   static size_t head_at(size_t i) {
     return group_of(i) + offsetof(RecordGroup, heads) +
-           i % Arena::kGroupRecords * sizeof(RecordHead);
+           i % RecordSlots::kGroupRecords * sizeof(RecordHead);
   }
   static size_t record_at(size_t i) {
     return group_of(i) + offsetof(RecordGroup, records) +
-           i % Arena::kGroupRecords * Arena::kRecordSize;
+           i % RecordSlots::kGroupRecords * RecordSlots::kRecordSize;
   }
   int error() const {
     const auto all = read_arena(fd.get());
@@ -293,19 +293,19 @@ TEST_F(HostileArena, WhatIsNoMemfdIsNotRead) {
 TEST_F(HostileArena, ARotationBeyondTheRecordsIsBounded) {
   set<uint32_t>(offsetof(ArenaHead, rotation), ~0u);
   // What lies behind the last group is the first block.
-  for (size_t i = Arena::kMaxRecords - 1; i <= Arena::kMaxRecords; ++i) {
+  for (size_t i = RecordSlots::kMaxRecords - 1; i <= RecordSlots::kMaxRecords; ++i) {
     set<uint32_t>(head_at(i), RecordHead::kLive);
     set<uint64_t>(record_at(i) + offsetof(Record, cookie), 7);
   }
   const auto all = read_arena(fd.get());
   ASSERT_TRUE(all);
   ASSERT_EQ(all->connections.size(), 1u);
-  EXPECT_EQ(all->connections[0].index, Arena::kMaxRecords - 1);
+  EXPECT_EQ(all->connections[0].index, RecordSlots::kMaxRecords - 1);
 }
 
 TEST_F(HostileArena, TextWithoutAnEndIsBounded) {
   set<uint32_t>(head_at(0), RecordHead::kLive);
-  const Buffer ones(Arena::kRecordSize, 1);
+  const Buffer ones(RecordSlots::kRecordSize, 1);
   write_at(record_at(0), ones.data(), ones.size());
   const auto all = read_arena(fd.get());
   ASSERT_TRUE(all);
@@ -346,7 +346,7 @@ TEST_F(HostileArena, NoiseIsSurvived) {
     fill(offsetof(ArenaHead, plain), sizeof(ArenaHead::plain), rng);
     fill(head_at(0), 128 * sizeof(RecordHead), rng);
     for (size_t i = 0; i < 128; i += 1 + rng() % 3) set<uint32_t>(head_at(i), RecordHead::kLive);
-    fill(record_at(0), 128 * Arena::kRecordSize, rng);
+    fill(record_at(0), 128 * RecordSlots::kRecordSize, rng);
     const auto all = read_arena(fd.get());
     ASSERT_TRUE(all);
     for (const auto& p : all->processes) ASSERT_GT(p.pid, 0);

@@ -226,7 +226,7 @@ class ForkedWithBlocks : public testing::TestWithParam<size_t> {
     base::sys.sendmsg = [](int, const msghdr*, int) { return refuse(); };
     base::sys.poll = fork_where_it_sleeps;
     child_status = -1;
-    others = Arena::kNoBlock;
+    others = Blocks::kNoBlock;
   }
 
   static inline int child_status;
@@ -242,7 +242,7 @@ class ForkedWithBlocks : public testing::TestWithParam<size_t> {
     const pid_t child = fork();
     if (child != 0) {
       waitpid(child, &child_status, 0);
-      others = Arena::get()->allocate_block();
+      others = Arena::get()->blocks.allocate();
     }
     errno = EINTR;
     return -1;
@@ -263,12 +263,12 @@ TEST_P(ForkedWithBlocks, GivesNoneOfThemBack) {
   restore();
   EXPECT_EQ(error, EINTR);
   EXPECT_EQ(child_status, 0);
-  ASSERT_NE(others, Arena::kNoBlock);
+  ASSERT_NE(others, Blocks::kNoBlock);
   Arena& arena = *Arena::get();
-  const uint32_t next = arena.allocate_block();
+  const uint32_t next = arena.blocks.allocate();
   EXPECT_NE(next, others) << "it is in use";
-  arena.free_block(next);
-  arena.free_block(others);
+  arena.blocks.free(next);
+  arena.blocks.free(others);
 }
 
 // Who sleeps dies after that: the record still says that all is in order, and a relative goes on.

@@ -7,17 +7,19 @@
 #include <random>
 #include <vector>
 
+#include "relatives/arena.h"
+
 namespace ddpsock::engine {
 namespace {
 
 class BlockChains : public ::testing::Test {
  protected:
   void TearDown() override {
-    chain_.clear(arena_);
-    EXPECT_EQ(chain_.first_block(), Arena::kNoBlock);
+    chain_.clear(blocks_);
+    EXPECT_EQ(chain_.first_block(), Blocks::kNoBlock);
   }
 
-  Arena& arena_ = *Arena::get();
+  Blocks& blocks_ = Arena::get()->blocks;
   BlockChain chain_;
 };
 
@@ -27,10 +29,10 @@ std::vector<uint8_t> bytes_from(uint32_t seed, size_t n) {
   return bytes;
 }
 
-std::vector<uint8_t> read_all(Arena& arena, const BlockChain& chain, size_t most) {
+std::vector<uint8_t> read_all(Blocks& blocks, const BlockChain& chain, size_t most) {
   std::vector<uint8_t> all;
   while (all.size() < chain.size()) {
-    const Bytes part = chain.at(arena, all.size(), most);
+    const Bytes part = chain.at(blocks, all.size(), most);
     EXPECT_TRUE(!part.empty() && part.size() <= most);
     if (part.empty()) break;
     all.insert(all.end(), part.begin(), part.end());
@@ -42,55 +44,55 @@ TEST_F(BlockChains, GiveWhatWasAppendedInOrder) {
   std::mt19937 random(7);
   std::deque<uint8_t> model;
   for (uint32_t round = 0; round < 400; ++round) {
-    const size_t size = random() % (3 * Arena::kBlockSize / 2);
+    const size_t size = random() % (3 * Blocks::kBlockSize / 2);
     const auto bytes = bytes_from(round, random() % 4 == 0 ? size : size % 900);
     if (random() % 5 == 0) {
       BlockChain other;
-      ASSERT_TRUE(other.append(arena_, bytes));
-      chain_.splice(arena_, other);
+      ASSERT_TRUE(other.append(blocks_, bytes));
+      chain_.splice(blocks_, other);
       EXPECT_TRUE(other.is_empty());
-      EXPECT_EQ(other.first_block(), Arena::kNoBlock);
+      EXPECT_EQ(other.first_block(), Blocks::kNoBlock);
     } else {
-      ASSERT_TRUE(chain_.append(arena_, bytes));
+      ASSERT_TRUE(chain_.append(blocks_, bytes));
     }
     model.insert(model.end(), bytes.begin(), bytes.end());
     const size_t taken = model.empty() ? 0 : random() % (model.size() + 1);
-    chain_.take(arena_, taken);
+    chain_.take(blocks_, taken);
     model.erase(model.begin(), model.begin() + static_cast<std::ptrdiff_t>(taken));
     ASSERT_EQ(chain_.size(), model.size());
-    ASSERT_EQ(read_all(arena_, chain_, 1 + random() % Arena::kBlockSize),
+    ASSERT_EQ(read_all(blocks_, chain_, 1 + random() % Blocks::kBlockSize),
               std::vector<uint8_t>(model.begin(), model.end()));
     if (random() % 8 == 0) {
-      chain_.clear(arena_);
+      chain_.clear(blocks_);
       model.clear();
-      EXPECT_EQ(chain_.first_block(), Arena::kNoBlock);
+      EXPECT_EQ(chain_.first_block(), Blocks::kNoBlock);
     }
-    EXPECT_TRUE(chain_.is_mapped(arena_));
+    EXPECT_TRUE(chain_.is_mapped(blocks_));
   }
 }
 
 TEST_F(BlockChains, KeepOneBlockForWhatComesNext) {
-  ASSERT_TRUE(chain_.append(arena_, bytes_from(1, 2 * Arena::kBlockSize)));
-  chain_.take(arena_, chain_.size());
+  ASSERT_TRUE(chain_.append(blocks_, bytes_from(1, 2 * Blocks::kBlockSize)));
+  chain_.take(blocks_, chain_.size());
   const uint32_t kept = chain_.first_block();
-  EXPECT_NE(kept, Arena::kNoBlock);
-  ASSERT_TRUE(chain_.append(arena_, bytes_from(2, 100)));
+  EXPECT_NE(kept, Blocks::kNoBlock);
+  ASSERT_TRUE(chain_.append(blocks_, bytes_from(2, 100)));
   EXPECT_EQ(chain_.first_block(), kept);
-  EXPECT_EQ(read_all(arena_, chain_, 64), bytes_from(2, 100));
+  EXPECT_EQ(read_all(blocks_, chain_, 64), bytes_from(2, 100));
 }
 
 // Half a chunk is none.
 TEST_F(BlockChains, TakeAllBytesOrNone) {
-  ASSERT_TRUE(chain_.append(arena_, bytes_from(1, 1000)));
+  ASSERT_TRUE(chain_.append(blocks_, bytes_from(1, 1000)));
   std::vector<uint32_t> all;
-  for (uint32_t b; (b = arena_.allocate_block()) != Arena::kNoBlock;) all.push_back(b);
-  arena_.free_block(all.back());
+  for (uint32_t b; (b = blocks_.allocate()) != Blocks::kNoBlock;) all.push_back(b);
+  blocks_.free(all.back());
   all.pop_back();
-  EXPECT_FALSE(chain_.append(arena_, bytes_from(2, 3 * Arena::kBlockSize)));
-  EXPECT_EQ(read_all(arena_, chain_, 4096), bytes_from(1, 1000));
-  EXPECT_TRUE(chain_.append(arena_, bytes_from(3, Arena::kBlockSize)));
-  for (const uint32_t b : all) arena_.free_block(b);
-  EXPECT_EQ(chain_.size(), 1000 + Arena::kBlockSize);
+  EXPECT_FALSE(chain_.append(blocks_, bytes_from(2, 3 * Blocks::kBlockSize)));
+  EXPECT_EQ(read_all(blocks_, chain_, 4096), bytes_from(1, 1000));
+  EXPECT_TRUE(chain_.append(blocks_, bytes_from(3, Blocks::kBlockSize)));
+  for (const uint32_t b : all) blocks_.free(b);
+  EXPECT_EQ(chain_.size(), 1000 + Blocks::kBlockSize);
 }
 
 }  // namespace

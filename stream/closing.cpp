@@ -26,10 +26,10 @@ namespace ddpsock::engine {
 
 // Who is killed on the way leaks a block, but frees none that is another's by then. So does who
 // cannot map one, of those that follow it.
-void free_blocks(Arena& arena, Record& r) {
-  r.rx.inbox.clear(arena);
-  if (const uint32_t b = std::exchange(r.tx.tail_block, Arena::kNoBlock); b != Arena::kNoBlock)
-    arena.free_block(b);
+void free_blocks(Blocks& blocks, Record& r) {
+  r.rx.inbox.clear(blocks);
+  if (const uint32_t b = std::exchange(r.tx.tail_block, Blocks::kNoBlock); b != Blocks::kNoBlock)
+    blocks.free(b);
 }
 
 Io shutdown(Connection& c, int fd, int how) {
@@ -43,7 +43,7 @@ Io shutdown(Connection& c, int fd, int how) {
     // room has not begun its FPDU, and is woken by this as TCP would.
     Hold hold(c, c.tx.lease);
     if (hold.take(fd, Hold::kSend, MSG_DONTWAIT) == 0) {
-      if (c.tx.tail_block != Arena::kNoBlock) {
+      if (c.tx.tail_block != Blocks::kNoBlock) {
         keep_send_error(c, flush_tail(c, fd, true));
         if ((fd = still(c, fd)) < 0) return Io::fail(EBADF);
       }
@@ -83,11 +83,11 @@ void release(Connection& c, int fd) {
   const base::UniqueFd outliving = take_outliving(c);
   if (fd < 0) fd = outliving.get();
   // What was closed unseen may be another's by now.
-  const bool needs_socket = c.tx.tail_block != Arena::kNoBlock || c.segment.load() != nullptr;
+  const bool needs_socket = c.tx.tail_block != Blocks::kNoBlock || c.segment.load() != nullptr;
   if (needs_socket && fd >= 0 && !is_my_cookie(c, fd)) fd = -1;
-  if (c.tx.tail_block != Arena::kNoBlock) {
+  if (c.tx.tail_block != Blocks::kNoBlock) {
     Hold hold(c, c.tx.lease);
-    if (hold.take(fd, Hold::kSend, MSG_DONTWAIT) == 0 && c.tx.tail_block != Arena::kNoBlock)
+    if (hold.take(fd, Hold::kSend, MSG_DONTWAIT) == 0 && c.tx.tail_block != Blocks::kNoBlock)
       flush_tail(c, fd, true);
   }
   if (fd >= 0 && c.arena.may_be_shared(&c.r)) take_unread_words_beside_relatives(c, fd);
@@ -150,7 +150,7 @@ void finish_release(Connection& c) {
     c.rx.lease.release();
     return;
   }
-  free_blocks(c.arena, c.r);
+  free_blocks(c.arena.blocks, c.r);
   c.arena.finish_release(&c.r);
 }
 

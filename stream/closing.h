@@ -20,7 +20,7 @@ void take_unread_words_beside_relatives(Connection& c, int fd);
 // recv(), and then that thread does this when it wakes.
 void finish_release(Connection& c);
 // Of a record that nobody holds.
-void free_blocks(Arena& arena, Record& r);
+void free_blocks(Blocks& blocks, Record& r);
 
 }  // namespace ddpsock::engine
 

@@ -40,7 +40,7 @@ PlainReturn Departure::fail_or_wait(int error) {
 
 PlainReturn Departure::step() {
   if (r_.raw.is_rx_plain) return end_marked();
-  undelivered_ = undelivered_block_.take(c_.arena);
+  undelivered_ = undelivered_block_.take(c_.arena.blocks);
   if (undelivered_ == nullptr) return refuse("no memory to look at what is unread");
   switch (look()) {
     case Front::kMark:
@@ -66,23 +66,23 @@ void Departure::add_undelivered(Bytes bytes) {
 
 // In the order in which recv() would deliver.
 Departure::Front Departure::look() {
-  uint8_t* const data = sight_.take(c_.arena);
+  uint8_t* const data = sight_.take(c_.arena.blocks);
   if (data == nullptr) return Front::kUnfit;
   if (c_.is_beyond_next()) reach_beyond(c_);
   if (!inbox_.beyond.is_empty() || (inbox_.has_beyond() && !c_.is_beyond_next()))
     return Front::kUnfit;
   for (size_t at = 0; at < inbox_.ready.size();) {
-    const Bytes bytes = inbox_.ready.at(c_.arena, at, SIZE_MAX);
+    const Bytes bytes = inbox_.ready.at(c_.arena.blocks, at, SIZE_MAX);
     add_undelivered(bytes);
     at += bytes.size();
   }
-  add_undelivered(inbox_.front(c_.arena));
-  const Bytes unparsed = inbox_.unparsed(c_.arena);
+  add_undelivered(inbox_.front(c_.arena.blocks));
+  const Bytes unparsed = inbox_.unparsed(c_.arena.blocks);
   if (!unparsed.empty()) std::memcpy(data, unparsed.data(), unparsed.size());
   size_t size = buffered_ = unparsed.size();
   const size_t kept = (inbox_.has_kept_byte ? 1 : 0) + inbox_.beyond_octets;
   const ssize_t n =
-      base::sys.recv(fd_, data + size, Arena::kBlockSize - size, MSG_PEEK | MSG_DONTWAIT);
+      base::sys.recv(fd_, data + size, Blocks::kBlockSize - size, MSG_PEEK | MSG_DONTWAIT);
   if (n < 0 && errno != EAGAIN && errno != EINTR) {
     rx_.error = errno;  // the kernel says it once
     return Front::kUnfit;
@@ -93,7 +93,7 @@ Departure::Front Departure::look() {
   }
   const Front front = walk(data, size);
   if (front != Front::kMore) return front;
-  if (size + 1 >= Arena::kBlockSize) return Front::kUnfit;
+  if (size + 1 >= Blocks::kBlockSize) return Front::kUnfit;
   const bool is_all = taken_ == size && bytes_queued(fd_) == size + kept - buffered_;
   return is_all && has_peer_ended(fd_) ? Front::kEnd : Front::kMore;
 }
@@ -172,7 +172,7 @@ PlainReturn Departure::finish() {
     fail_lost(c_, fd_, "bytes known to be queued are gone");
     return refuse("the connection has failed");
   }
-  inbox_.clear(c_.arena);
+  inbox_.clear(c_.arena.blocks);
   rx_.msn = next_msn_;
   r_.raw.skip = repeated_ - static_cast<uint32_t>(undelivered_size_);
   r_.raw.is_rx_plain.store(true, std::memory_order_release);
@@ -216,7 +216,7 @@ PlainReturn return_to_plain(Connection& c, int fd) {
   if (!try_to_hold(send, fd)) return {State::kPending, kBusy};
   if (!c.tx.is_started && send_start_frame(c, fd, MSG_NOSIGNAL | MSG_DONTWAIT) != 0)
     return {State::kPending, "the kernel has no room"};
-  if (c.tx.tail_block != Arena::kNoBlock) {
+  if (c.tx.tail_block != Blocks::kNoBlock) {
     const int e = flush_tail(c, fd, false);
     keep_send_error(c, e);
     if (e != 0) return {State::kPending, "the kernel has no room"};

@@ -120,7 +120,7 @@ int fail_refused(Connection& c, int fd, int error, const char* why) {
 static void send_terminate(Connection& c, int fd, TermCode code, Bytes segment) {
   if (c.tx.lease.try_acquire() != base::Lease::Outcome::kAcquired) return;
   const bool are_fpdus_read = c.r.memory.sending.load(std::memory_order_relaxed) != Way::kMemory;
-  if (c.tx.is_started && c.tx.tail_block == Arena::kNoBlock && are_fpdus_read) {
+  if (c.tx.is_started && c.tx.tail_block == Blocks::kNoBlock && are_fpdus_read) {
     rdmap::Terminate t{};
     t.code = code;
     if (segment.size() >= DDP_TAGGED_HEADER_SIZE) {

@@ -116,8 +116,8 @@ void Hold::give_back() {
 
 // Gives the lease back where it fails: another process can go on.
 int Hold::reach_blocks() {
-  const bool are_mapped =
-      is_send() ? c_.arena.block_data(c_.tx.tail_block) != nullptr : c_.inbox.is_mapped(c_.arena);
+  const bool are_mapped = is_send() ? c_.arena.blocks.data(c_.tx.tail_block) != nullptr
+                                    : c_.inbox.is_mapped(c_.arena.blocks);
   if (are_mapped) return 0;
   end();
   return ENOBUFS;

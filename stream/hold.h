@@ -79,7 +79,7 @@ class Hold : private base::Unfinished {
   SleepMark& mark() const { return is_send() ? c_.tx.is_asleep : c_.rx.is_asleep; }
   int reach() {
     const uint32_t any = is_send() ? c_.tx.tail_block : c_.inbox.any_block();
-    return any == Arena::kNoBlock ? 0 : reach_blocks();
+    return any == Blocks::kNoBlock ? 0 : reach_blocks();
   }
   int reach_blocks();
   void give_back();

@@ -193,11 +193,11 @@ class NoBlocks {
  public:
   NoBlocks() {
     Arena& arena = *Arena::get();
-    for (uint32_t b = arena.allocate_block(); b != Arena::kNoBlock; b = arena.allocate_block())
+    for (uint32_t b = arena.blocks.allocate(); b != Blocks::kNoBlock; b = arena.blocks.allocate())
       lent_.push_back(b);
   }
   ~NoBlocks() {
-    for (const uint32_t b : lent_) Arena::get()->free_block(b);
+    for (const uint32_t b : lent_) Arena::get()->blocks.free(b);
   }
 
  private:

@@ -360,7 +360,7 @@ int empty_lane(Connection& c, int fd) {
   for (size_t left = lane->size(); left > 0;) {
     const auto bytes = lane->next(left);
     if (bytes.size == 0) return fail_lost(c, fd, "the peer wrote nonsense into the shared memory");
-    if (!c.inbox.beyond.append(c.arena, {bytes.data, bytes.size}))
+    if (!c.inbox.beyond.append(c.arena.blocks, {bytes.data, bytes.size}))
       return fail_lost(c, fd, "no memory for the bytes that lay in shared memory");
     if (is_watched()) tell_taken(c, bytes.size, [&] { return Bytes(bytes.data, bytes.size); });
     static_cast<void>(lane->take(bytes, base::current_cpu()));

@@ -3,7 +3,7 @@
 #define DDPSOCK_STREAM_LENT_BLOCK_H_
 
 #include "base/process.h"
-#include "relatives/arena.h"
+#include "relatives/blocks.h"
 
 namespace ddpsock::engine {
 
@@ -16,21 +16,21 @@ class LentBlock {
   LentBlock& operator=(const LentBlock&) = delete;
   ~LentBlock() { give_back(); }
 
-  bool is_taken() const { return block_ != Arena::kNoBlock; }
+  bool is_taken() const { return block_ != Blocks::kNoBlock; }
   // nullptr if there is none.
-  uint8_t* take(Arena& arena) {
-    arena_ = &arena;
-    block_ = arena.allocate_block();
-    return is_taken() ? arena.block_data(block_) : nullptr;
+  uint8_t* take(Blocks& blocks) {
+    blocks_ = &blocks;
+    block_ = blocks.allocate();
+    return is_taken() ? blocks.data(block_) : nullptr;
   }
   void give_back() {
-    if (is_taken() && copies_ == base::thread_copies()) arena_->free_block(block_);
-    block_ = Arena::kNoBlock;
+    if (is_taken() && copies_ == base::thread_copies()) blocks_->free(block_);
+    block_ = Blocks::kNoBlock;
   }
 
  private:
-  Arena* arena_ = nullptr;
-  uint32_t block_ = Arena::kNoBlock;
+  Blocks* blocks_ = nullptr;
+  uint32_t block_ = Blocks::kNoBlock;
   const uint32_t copies_ = base::thread_copies();
 };
 

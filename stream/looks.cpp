@@ -185,7 +185,7 @@ static bool is_count_good(Connection& c, int fd, bool may_lag) {
   const size_t queued = bytes_queued(fd);
   const bool is_behind_recv = may_lag && std::exchange(count.may_lag, false);
   if (queued == count.queue) return true;
-  if (!is_behind_recv || queued <= Arena::kBlockSize || count.payload < queued / 4) return false;
+  if (!is_behind_recv || queued <= Blocks::kBlockSize || count.payload < queued / 4) return false;
   set_kernel_low_water(fd, 1);
   return true;
 }
@@ -196,7 +196,7 @@ static Io readable_on_wire(Connection& c, int fd, bool may_lag) {
   for (size_t room = 0;;) {
     Scan scan(c, fd, room);
     const Scan::Found sight = scan.look(nullptr);
-    if (room == 0 && sight.queued + buffered >= Arena::kBlockSize) {
+    if (room == 0 && sight.queued + buffered >= Blocks::kBlockSize) {
       room = bytes_queued(fd) + buffered;
       continue;
     }

@@ -406,7 +406,7 @@ bool is_wire_near_memory(const Connection& c) {
 
 void begin_receiving_in_memory(Connection& c) {
   InLane(c)->note_octets(c.inbox.buffered());
-  c.inbox.free_buffer(c.arena);
+  c.inbox.free_buffer(c.arena.blocks);
   c.rx.count.forget();
   c.rx.queued = 0;
   c.r.memory.receiving = Way::kMemory;

@@ -218,7 +218,7 @@ Result<size_t> send_fpdus(Connection& c, int fd, std::span<const Bytes> from) {
     if (const int e = start_sending(c, fd, MSG_DONTWAIT | MSG_NOSIGNAL); e != 0)
       return fail_errno(e);
   }
-  if (c.tx.tail_block != Arena::kNoBlock) {
+  if (c.tx.tail_block != Blocks::kNoBlock) {
     const int e = flush_tail(c, fd, false);
     keep_send_error(c, e);
     if (e != 0) return fail_errno(e);

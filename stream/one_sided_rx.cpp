@@ -32,7 +32,7 @@ namespace {
 
 using Outcome = base::Lease::Outcome;
 
-constexpr size_t kMostReady = 8 * Arena::kBlockSize;
+constexpr size_t kMostReady = 8 * Blocks::kBlockSize;
 // A call that must not wait drains so often without a byte for it.
 constexpr int kMostInVain = 2;
 
@@ -63,27 +63,27 @@ static bool begin_draining(Connection& c, int fd) {
   if (c.rx.is_drained) return true;
   if (empty_lane(c, fd) != 0) return false;
   if (c.inbox.left > 0) {
-    if (!c.inbox.ready.append(c.arena, c.inbox.front(c.arena))) return false;
+    if (!c.inbox.ready.append(c.arena.blocks, c.inbox.front(c.arena.blocks))) return false;
     c.inbox.beg += c.inbox.left + c.inbox.skip;
     c.rx.held = c.inbox.has_kept_byte ? 1 : 0;
     c.inbox.left = c.inbox.skip = 0;
     c.inbox.has_kept_byte = false;
   }
-  c.rx.is_drained = c.inbox.buffer(c.arena) != nullptr;
+  c.rx.is_drained = c.inbox.buffer(c.arena.blocks) != nullptr;
   return c.rx.is_drained;
 }
 
 // After the connection has failed nothing is delivered any more.
 static void drop_ready(Connection& c) {
-  c.inbox.ready.clear(c.arena);
-  c.inbox.beyond.clear(c.arena);
+  c.inbox.ready.clear(c.arena.blocks);
+  c.inbox.beyond.clear(c.arena.blocks);
   c.inbox.end = c.rx.held = 0;
 }
 
 // Deals with the FPDUs in the first `end` bytes of the buffer: `taken` of them when it returns,
 // kEmpty if the rest is only the beginning of one.
 static Drain take_fpdus(Connection& c, int fd, uint32_t end, uint32_t& taken, int& error) {
-  const uint8_t* data = c.arena.block_data(c.inbox.block);
+  const uint8_t* data = c.arena.blocks.data(c.inbox.block);
   for (;;) {
     if (c.is_beyond_next()) {
       reach_beyond(c);
@@ -113,7 +113,7 @@ static Drain take_fpdus(Connection& c, int fd, uint32_t end, uint32_t& taken, in
     }
     BlockChain& ready = c.inbox.ready;
     if (ready.size() + fpdu.payload > kMostReady && !ready.is_empty()) return Drain::kNoRoom;
-    if (!ready.append(c.arena, left.subspan(kChunkHeader, fpdu.payload)))
+    if (!ready.append(c.arena.blocks, left.subspan(kChunkHeader, fpdu.payload)))
       return ready.is_empty() ? Drain::kNoMemory : Drain::kNoRoom;
     if (c.r.has_crc) c.count_crc();
     if (is_watched()) [[unlikely]]
@@ -145,7 +145,7 @@ static Drained drain(Connection& c, int fd, std::optional<size_t>& most) {
     if (const int e = go_on_beyond_memory(c); e != 0) return {Drain::kFailed, e};
   }
   if (!begin_draining(c, fd)) return {Drain::kFailed, ENOBUFS};
-  uint8_t* data = c.arena.block_data(c.inbox.block);
+  uint8_t* data = c.arena.blocks.data(c.inbox.block);
   for (;;) {
     if (c.is_beyond_next()) reach_beyond(c);
     const size_t queued = bytes_queued(fd);
@@ -153,7 +153,7 @@ static Drained drain(Connection& c, int fd, std::optional<size_t>& most) {
     if (!most) most = queued - c.rx.held;
     if (*most == 0) return {Drain::kEmpty, free_window(c, fd)};
     uint8_t held_bytes[1];
-    const auto room = static_cast<uint32_t>(Arena::kBlockSize - c.inbox.end);
+    const auto room = static_cast<uint32_t>(Blocks::kBlockSize - c.inbox.end);
     iovec into[] = {{held_bytes, c.rx.held}, {data + c.inbox.end, room}};
     msghdr m{};
     m.msg_iov = into;
@@ -202,7 +202,7 @@ static int settle_held(Connection& c, int fd) {
   if (c.is_state(StreamState::kFailed)) c.rx.held = 0;
   const uint32_t stays = c.inbox.ready.is_empty() ? 0 : 1;
   while (c.rx.held > stays) {
-    uint8_t* unused = c.arena.block_data(c.inbox.block);  // MSG_TRUNC: nothing is copied
+    uint8_t* unused = c.arena.blocks.data(c.inbox.block);  // MSG_TRUNC: nothing is copied
     const ssize_t n = base::sys.recv(fd, unused, c.rx.held - stays, MSG_TRUNC | MSG_DONTWAIT);
     if (n <= 0) return fail_lost(c, fd, "bytes known to be queued are gone");
     c.rx.held -= static_cast<uint32_t>(n);

@@ -115,7 +115,7 @@ static bool has_all_been_seen(const Connection& c, uint32_t msn_seen) {
 void answer_raw(Connection& c, int fd, const RawMessage& question) {
   if (c.r.is_one_sided || c.r.raw.is_tx_plain || !c.tx.is_started || c.tx.is_shut) return;
   if (c.is_state(StreamState::kFailed) || !has_all_been_seen(c, question.number)) return;
-  if (c.tx.tail_block != Arena::kNoBlock) {
+  if (c.tx.tail_block != Blocks::kNoBlock) {
     if (const int e = flush_tail(c, fd, false); e != 0) return keep_send_error(c, e);
   }
   // It closes our lane before it asks.
@@ -202,7 +202,7 @@ static int take_mark(Connection& c, int fd, uint32_t repeated) {
   // If not now, then with the next call that sends.
   Hold hold(c, c.tx.lease);
   if (!c.r.raw.is_tx_plain && hold.take(fd, Hold::kSend, MSG_DONTWAIT) == 0 &&
-      !c.r.raw.is_tx_plain && !c.tx.is_shut && c.tx.tail_block == Arena::kNoBlock)
+      !c.r.raw.is_tx_plain && !c.tx.is_shut && c.tx.tail_block == Blocks::kNoBlock)
     keep_error(c, send_mark(c, fd, {}));
   return EPROTOTYPE;
 }
@@ -211,9 +211,9 @@ bool become_plain(Connection& c, int fd) {
   if (fd < 0) return false;
   const bool is_tx_over = c.r.raw.is_tx_plain || c.tx.is_shut;
   if (!c.r.raw.is_rx_plain || !is_tx_over || c.r.raw.skip > 0 || c.inbox.has_bytes() ||
-      c.inbox.has_beyond() || c.tx.tail_block != Arena::kNoBlock)
+      c.inbox.has_beyond() || c.tx.tail_block != Blocks::kNoBlock)
     return false;
-  c.inbox.clear(c.arena);
+  c.inbox.clear(c.arena.blocks);
   const base::KeepErrno keep;
   if (c.rx.has_queue_hints) base::set_socket_option(fd, IPPROTO_TCP, TCP_INQ, 0);
   if (const int low_water = c.rx.low_water; low_water > 1) set_kernel_low_water(fd, low_water);

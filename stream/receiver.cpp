@@ -38,9 +38,9 @@ ChunkReceiver::ChunkReceiver(Connection& c, int fd, IoCursor& to, int flags, siz
       got_(got) {
   // A call that lost its descriptor has left the byte that goes with the last it delivered.
   if (inbox_.left == 0) must_drop_ = std::exchange(inbox_.has_kept_byte, false);
-  if (inbox_.block != Arena::kNoBlock) {
-    data_ = c_.arena.block_data(inbox_.block);
-    capacity_ = Arena::kBlockSize;
+  if (inbox_.block != Blocks::kNoBlock) {
+    data_ = c_.arena.blocks.data(inbox_.block);
+    capacity_ = Blocks::kBlockSize;
     beg_ = inbox_.beg;
     end_ = inbox_.end;
   }
@@ -238,7 +238,7 @@ Io ChunkReceiver::finish() {
   }
   if (c_.is_state(StreamState::kFailed)) beg_ = end_ = inbox_.left = 0;
   if (beg_ == end_ && inbox_.left == 0) {
-    inbox_.free_buffer(c_.arena);
+    inbox_.free_buffer(c_.arena.blocks);
   } else if (data_ == small_ && !move_to_block()) {
     beg_ = end_ = 0;
   }

@@ -29,7 +29,7 @@ constexpr size_t kMaxSlices = 24;
 // that one chunk of `room` bytes needs. Its last byte is left behind where a chunk with up to three
 // more bytes of payload would have the same size.
 uint32_t first_read_size(size_t room) {
-  const auto n = static_cast<uint32_t>(std::min<size_t>(room, Arena::kBlockSize));
+  const auto n = static_cast<uint32_t>(std::min<size_t>(room, Blocks::kBlockSize));
   return n % 4 == 0 ? n + kChunkHeader + MPA_CRC_SIZE : chunk_size(n) - 1;
 }
 
@@ -300,17 +300,17 @@ bool ChunkReceiver::make_room(uint32_t ask) {
 }
 
 bool ChunkReceiver::move_to_block() {
-  const uint32_t block = c_.arena.allocate_block();
-  if (block == Arena::kNoBlock) {
+  const uint32_t block = c_.arena.blocks.allocate();
+  if (block == Blocks::kNoBlock) {
     error_ = fail_lost(c_, fd_, "no memory for received bytes");
     return false;
   }
-  uint8_t* to = c_.arena.block_data(block);
+  uint8_t* to = c_.arena.blocks.data(block);
   if (end_ > beg_) std::memcpy(to, data_ + beg_, end_ - beg_);
   end_ -= beg_;
   beg_ = 0;
   data_ = to;
-  capacity_ = Arena::kBlockSize;
+  capacity_ = Blocks::kBlockSize;
   inbox_.block = block;
   return true;
 }

@@ -160,7 +160,7 @@ TEST_F(LifeTest, LineagesLeaveHalfOfTheHostsMemoryToOthers) {
 
 // Who has it by mistake cannot end the others by SIGBUS.
 TEST(Relatives, TheMemorysSizeIsSealed) {
-  const int fd = Arena::get()->fd();
+  const int fd = Arena::get()->file.fd();
   struct stat st;
   ASSERT_EQ(fstat(fd, &st), 0);
   for (const off_t size : {off_t{0}, st.st_size - 4096, st.st_size + 4096}) {
@@ -172,7 +172,7 @@ TEST(Relatives, TheMemorysSizeIsSealed) {
 TEST(Relatives, WhatTheDeadHeldIsUsedAgain) {
   TcpPair tcp;
   Arena& arena = *Arena::get();
-  const uint32_t before = arena.live_records();
+  const uint32_t before = arena.slots.live();
   const pid_t child = fork();
   if (child == 0) {
     for (int i = 0; i < 300; ++i)
@@ -180,7 +180,7 @@ TEST(Relatives, WhatTheDeadHeldIsUsedAgain) {
     kill(getpid(), SIGKILL);
   }
   await_end(child);
-  EXPECT_EQ(arena.live_records(), before + 300);
+  EXPECT_EQ(arena.slots.live(), before + 300);
   // Nothing forks any more, and still they are found.
   std::vector<Stream*> streams;
   for (int i = 0; i < 300; ++i) {
@@ -188,7 +188,7 @@ TEST(Relatives, WhatTheDeadHeldIsUsedAgain) {
     ASSERT_TRUE(s.has_value());
     streams.push_back(*s);
   }
-  EXPECT_EQ(arena.live_records(), before + 300);
+  EXPECT_EQ(arena.slots.live(), before + 300);
   for (Stream* s : streams) s->release(tcp.client);
   waitpid(child, nullptr, 0);
 }
@@ -196,7 +196,7 @@ TEST(Relatives, WhatTheDeadHeldIsUsedAgain) {
 TEST(Relatives, WhatAnUnseenChildMayHaveIsKeptWhileItLives) {
   TcpPair tcp;
   Arena& arena = *Arena::get();
-  const uint32_t before = arena.live_records();
+  const uint32_t before = arena.slots.live();
   const auto s = user_stream_engine().open(tcp.client, {});
   ASSERT_TRUE(s.has_value());
   const pid_t child = clone_unseen();
@@ -206,11 +206,11 @@ TEST(Relatives, WhatAnUnseenChildMayHaveIsKeptWhileItLives) {
   }
   (*s)->release(tcp.client);
   arena.collect();
-  EXPECT_EQ(arena.live_records(), before + 1);
+  EXPECT_EQ(arena.slots.live(), before + 1);
   kill(child, SIGKILL);
   await_end(child);
   arena.collect();
-  EXPECT_EQ(arena.live_records(), before);
+  EXPECT_EQ(arena.slots.live(), before);
   waitpid(child, nullptr, 0);
 }
 
@@ -319,7 +319,7 @@ TEST(Relatives, WhatADeadCollectorBeganIsDone) {
   TcpPair tcp;
   Arena& arena = *Arena::get();
   arena.collect();
-  const uint32_t before = arena.live_records();
+  const uint32_t before = arena.slots.live();
   const pid_t holder = fork();
   if (holder == 0) {
     for (int i = 0; i < 3; ++i)
@@ -330,17 +330,17 @@ TEST(Relatives, WhatADeadCollectorBeganIsDone) {
   const pid_t collector = fork();
   if (collector == 0) {
     static int left = 2;
-    arena.set_collector([](Arena&, void*) {
+    arena.set_collector([](Blocks&, void*) {
       if (--left == 0) kill(getpid(), SIGKILL);
     });
     arena.collect();
     _exit(0);
   }
   await_end(collector);
-  EXPECT_EQ(arena.live_records(), before + 2);
+  EXPECT_EQ(arena.slots.live(), before + 2);
   arena.collect();
   arena.collect();  // what the collector itself was about to free
-  EXPECT_EQ(arena.live_records(), before);
+  EXPECT_EQ(arena.slots.live(), before);
   for (const pid_t child : {holder, collector}) waitpid(child, nullptr, 0);
 }
 
@@ -349,7 +349,7 @@ TEST(Relatives, OneOfTwoCollectorsFreesARecord) {
   TcpPair tcp;
   static Arena& arena = *Arena::get();
   arena.collect();
-  const uint32_t before = arena.live_records();
+  const uint32_t before = arena.slots.live();
   const auto shared = user_stream_engine().open(tcp.client, {});
   ASSERT_TRUE(shared.has_value());
   int born[2];
@@ -366,19 +366,19 @@ TEST(Relatives, OneOfTwoCollectorsFreesARecord) {
   for (size_t i = 0; i < holders.size(); ++i) ASSERT_EQ(read(born[0], &byte, 1), 1);
   for (const int fd : born) close(fd);
   (*shared)->release(tcp.client);
-  EXPECT_EQ(arena.live_records(), before + 1);
+  EXPECT_EQ(arena.slots.live(), before + 1);
   for (const pid_t child : holders) {
     kill(child, SIGKILL);
     await_end(child);
   }
   static int times_freed = 0;
-  arena.set_collector([](Arena&, void*) {
+  arena.set_collector([](Blocks&, void*) {
     // In the middle of the first, as another thread would.
     if (++times_freed == 1) std::jthread([] { arena.collect(); });
   });
   arena.collect();
   EXPECT_EQ(times_freed, 1);
-  EXPECT_EQ(arena.live_records(), before);
+  EXPECT_EQ(arena.slots.live(), before);
   EXPECT_TRUE(user_stream_engine().is_available());  // sets the collector again
   for (const pid_t child : holders) waitpid(child, nullptr, 0);
 }
@@ -401,7 +401,7 @@ bool forbid_forks() {
 TEST(Relatives, FailedForksTakeNoPlaces) {
   TcpPair tcp;
   Arena& arena = *Arena::get();
-  const uint32_t before = arena.live_records();
+  const uint32_t before = arena.slots.live();
   const auto s = user_stream_engine().open(tcp.client, {});
   ASSERT_TRUE(s.has_value());
   const pid_t child = fork();
@@ -421,7 +421,7 @@ TEST(Relatives, FailedForksTakeNoPlaces) {
   if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no seccomp to be had";
   EXPECT_EQ(status, 0);
   arena.collect();
-  EXPECT_EQ(arena.live_records(), before);
+  EXPECT_EQ(arena.slots.live(), before);
 }
 
 TEST(Relatives, TheEndOfTheTableIsSaid) {
@@ -434,10 +434,10 @@ TEST(Relatives, TheEndOfTheTableIsSaid) {
       break;
     }
     streams.push_back(*s);
-    ASSERT_LE(streams.size(), size_t{Arena::kMaxRecords});
+    ASSERT_LE(streams.size(), size_t{RecordSlots::kMaxRecords});
   }
   EXPECT_FALSE(user_stream_engine().is_available());
-  EXPECT_GT(streams.size(), size_t{Arena::kMaxRecords} - 100);
+  EXPECT_GT(streams.size(), size_t{RecordSlots::kMaxRecords} - 100);
   streams.back()->release(tcp.client);
   streams.pop_back();
   EXPECT_TRUE(user_stream_engine().is_available());

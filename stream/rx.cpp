@@ -97,13 +97,13 @@ static Io recv_stages(Connection& c, int fd, IoCursor& cursor, int flags, bool i
 
 void reach_beyond(Connection& c) {
   c.r.received.bytes.add(c.inbox.beyond.size());
-  c.inbox.reach_beyond(c.arena);
+  c.inbox.reach_beyond(c.arena.blocks);
 }
 
 size_t show(Connection& c, const BlockChain& bytes, IoCursor& to, bool is_truncating) {
   size_t seen = 0;
   while (to.left() > 0 && seen < bytes.size()) {
-    const Bytes part = bytes.at(c.arena, seen, to.left());
+    const Bytes part = bytes.at(c.arena.blocks, seen, to.left());
     is_truncating ? to.skip(part.size()) : to.put(part.data(), part.size());
     seen += part.size();
   }
@@ -113,10 +113,10 @@ size_t show(Connection& c, const BlockChain& bytes, IoCursor& to, bool is_trunca
 size_t deliver_ready(Connection& c, IoCursor& to, bool is_truncating) {
   const size_t n = show(c, c.inbox.ready, to, is_truncating);
   if (!is_truncating) c.r.received.bytes_copied.add(n);
-  c.inbox.ready.take(c.arena, n);
+  c.inbox.ready.take(c.arena.blocks, n);
   c.rx.count.forget();
   // With a queue pair beside it the next bytes come this way too.
-  if (c.inbox.ready.is_empty() && !c.rx.is_drained) c.inbox.ready.clear(c.arena);
+  if (c.inbox.ready.is_empty() && !c.rx.is_drained) c.inbox.ready.clear(c.arena.blocks);
   return n;
 }
 

@@ -24,13 +24,13 @@ namespace ddpsock::engine {
 using Verdict = Fpdu::Verdict;
 
 Scan::Scan(Connection& c, int fd, size_t payload) : c_(c), fd_(c, fd) {
-  constexpr size_t kFitsBlock = Arena::kBlockSize / 2;
+  constexpr size_t kFitsBlock = Blocks::kBlockSize / 2;
   if (payload <= kFitsBlock) {
-    data_ = block_.take(c.arena);
+    data_ = block_.take(c.arena.blocks);
     return;
   }
   // Room for twice the payload: small chunks carry that much overhead.
-  capacity_ = std::min(2 * payload + Arena::kBlockSize, kMostBytes);
+  capacity_ = std::min(2 * payload + Blocks::kBlockSize, kMostBytes);
   void* p = mmap(nullptr, capacity_, PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p != MAP_FAILED) data_ = static_cast<uint8_t*>(p);
@@ -78,9 +78,9 @@ Scan::Found Scan::look_for(size_t wanted, IoCursor* to, bool is_truncating) {
   // The buffer's bytes, then the kernel's: one run of bytes in the borrowed memory.
   uint8_t* const data = data_;
   uint32_t end = 0;
-  if (inbox.block != Arena::kNoBlock) {
-    sight.payload += take(inbox.front(c_.arena), to, is_truncating);
-    const Bytes unparsed = inbox.unparsed(c_.arena);
+  if (inbox.block != Blocks::kNoBlock) {
+    sight.payload += take(inbox.front(c_.arena.blocks), to, is_truncating);
+    const Bytes unparsed = inbox.unparsed(c_.arena.blocks);
     end = static_cast<uint32_t>(unparsed.size());
     std::memcpy(data, unparsed.data(), end);
   }
@@ -166,7 +166,7 @@ int Scan::drop_some(size_t& dropped) {
   rx.count.forget();
   const uint32_t buffered = inbox.buffered();
   if (data_ == nullptr) return ENOBUFS;
-  if (buffered > 0) std::memcpy(data_, inbox.unparsed(c_.arena).data(), buffered);
+  if (buffered > 0) std::memcpy(data_, inbox.unparsed(c_.arena.blocks).data(), buffered);
   const ssize_t n =
       base::sys.recv(fd_, data_ + buffered, capacity_ - buffered, MSG_PEEK | MSG_DONTWAIT);
   const size_t end = buffered + static_cast<size_t>(std::max<ssize_t>(n, 0));
@@ -218,7 +218,7 @@ int take_partial(Connection& c, int fd) {
   Rx& rx = c.rx;
   uint32_t& end = rx.inbox.end;
   rx.count.forget();
-  uint8_t* data = rx.inbox.buffer(c.arena);
+  uint8_t* data = rx.inbox.buffer(c.arena.blocks);
   if (data == nullptr) return ENOBUFS;
   // No more than that FPDU, and not its last byte: it may be whole by now, or its successor may.
   for (;;) {

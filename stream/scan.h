@@ -59,7 +59,7 @@ class Scan {
   Descriptor fd_;
   LentBlock block_;
   uint8_t* data_ = nullptr;  // the block's, or a mapping of its own where a block is too small
-  size_t capacity_ = Arena::kBlockSize;
+  size_t capacity_ = Blocks::kBlockSize;
 };
 
 // Moves an incomplete FPDU from the kernel to the stream's buffer, so that the socket is not

@@ -141,7 +141,7 @@ void Sender::send_contiguous(size_t bytes) {
   LentBlock lent;
   uint8_t* buffer = small;
   if (bytes > std::min(kStackMax, c_.r.max_payload.load(std::memory_order_relaxed))) {
-    if (uint8_t* block = lent.take(c_.arena); block != nullptr) {
+    if (uint8_t* block = lent.take(c_.arena.blocks); block != nullptr) {
       buffer = away_from(from_.front(), block);
     } else {
       bytes = std::min(next_payload(bytes, kBurst), kStackMax);
@@ -213,10 +213,10 @@ void Sender::send_blocks(size_t allowed) {
     const uint32_t payload = next_payload(std::min(ahead.left(), kBurst - payload_total), room);
     if (total > 0 && chunk_size(payload) > room) break;
     if (p == nullptr || static_cast<size_t>(end - p) < chunk_size(payload)) {
-      uint8_t* block = used < list.size() ? blocks[used].take(c_.arena) : nullptr;
+      uint8_t* block = used < list.size() ? blocks[used].take(c_.arena.blocks) : nullptr;
       if (block == nullptr) break;
       p = away_from(ahead.front(), block);
-      end = block + Arena::kBlockSize;
+      end = block + Blocks::kBlockSize;
       list[used++] = {p, 0};
     }
     p = write_chunk(p, payload, msn, ahead);

@@ -256,7 +256,7 @@ static int receive_start_frame(Connection& c, int fd, int flags, size_t room) {
   for (bool is_first = true;; is_first = false) {
     size_t have = 0;
     if (!is_first && (flags & MSG_DONTWAIT) == 0 && patience.is_over()) return EAGAIN;
-    if (const Bytes before = c.inbox.unparsed(c.arena); !before.empty()) {
+    if (const Bytes before = c.inbox.unparsed(c.arena.blocks); !before.empty()) {
       have = before.size();
       std::memcpy(frame, before.data(), have);
     }
@@ -278,13 +278,13 @@ static int receive_start_frame(Connection& c, int fd, int flags, size_t room) {
       const Bytes behind = Bytes(frame, seen).subspan(view->size());
       const bool is_all = seen < sizeof frame;
       const size_t chunk = is_all && has_whole_chunk(c, behind, room) ? behind.size() : 0;
-      uint8_t* const data = chunk > 0 ? c.inbox.buffer(c.arena) : nullptr;
+      uint8_t* const data = chunk > 0 ? c.inbox.buffer(c.arena.blocks) : nullptr;
       const size_t taken = view->size() + (data != nullptr ? chunk : 0);
       base::sys.recv(fd, frame + have, taken - have, MSG_DONTWAIT);
       c.rx.was_alone = behind.empty();
       const int e = accept_start_frame(c, fd, *view);
       if (e != 0 || data == nullptr) {
-        c.inbox.free_buffer(c.arena);
+        c.inbox.free_buffer(c.arena.blocks);
       } else {
         std::memcpy(data, behind.data(), chunk);
         c.inbox.end = static_cast<uint32_t>(chunk);
@@ -304,7 +304,7 @@ static int receive_start_frame(Connection& c, int fd, int flags, size_t room) {
 
 // A frame that came in pieces does not leave the socket readable (I2).
 static bool buffer_start_bytes(Connection& c, int fd, size_t n) {
-  uint8_t* data = c.inbox.buffer(c.arena);
+  uint8_t* data = c.inbox.buffer(c.arena.blocks);
   if (data == nullptr) return false;
   base::sys.recv(fd, data + c.inbox.end, n, MSG_DONTWAIT);
   c.inbox.end += static_cast<uint32_t>(n);

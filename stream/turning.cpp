@@ -180,7 +180,7 @@ Io recv_turned(Connection& c, int fd, IoCursor& to, int flags, size_t got, Patie
   Io io{};
   if (!pass_over_repeated(c, fd, flags, patience, got > 0, io)) return end_turned(c, got, io);
   if (const size_t n = std::min<size_t>(to.left(), c.inbox.left); n > 0) {
-    is_truncating ? to.skip(n) : to.put(c.inbox.front(c.arena).data(), n);
+    is_truncating ? to.skip(n) : to.put(c.inbox.front(c.arena.blocks).data(), n);
     got += n;
     c.r.received.bytes.add(n);
     c.inbox.beg += static_cast<uint32_t>(n);
@@ -240,7 +240,7 @@ Io peek_turned(Connection& c, int fd, std::span<const iovec> to, const int asked
     return end_turned(c, seen, io);
   }
   if (const size_t n = std::min<size_t>(cursor.left(), c.inbox.left); n > 0) {
-    is_truncating ? cursor.skip(n) : cursor.put(c.inbox.front(c.arena).data(), n);
+    is_truncating ? cursor.skip(n) : cursor.put(c.inbox.front(c.arena.blocks).data(), n);
     seen += n;
   }
   if (cursor.left() == 0) return Io::ok(static_cast<ssize_t>(seen));

@@ -88,10 +88,10 @@ int await_room(Connection& c, Descriptor& fd, std::optional<Time>& deadline, boo
 }
 
 int keep_tail(Connection& c, int fd, IoCursor bytes, size_t size) {
-  c.tx.tail_block = c.arena.allocate_block();
-  if (c.tx.tail_block == Arena::kNoBlock)
+  c.tx.tail_block = c.arena.blocks.allocate();
+  if (c.tx.tail_block == Blocks::kNoBlock)
     return fail_lost(c, fd, "no memory for the rest of an FPDU");
-  bytes.get(c.arena.block_data(c.tx.tail_block), size);
+  bytes.get(c.arena.blocks.data(c.tx.tail_block), size);
   c.tx.tail_beg = 0;
   c.tx.tail_end = static_cast<uint32_t>(size);
   return 0;
@@ -102,7 +102,7 @@ int flush_tail(Connection& c, int fd, bool may_wait) {
   int error = 0;
   constexpr Duration kTailPatience = Duration::from_ms(2000);
   const Time deadline = base::now() + kTailPatience;
-  const uint8_t* data = c.arena.block_data(c.tx.tail_block);
+  const uint8_t* data = c.arena.blocks.data(c.tx.tail_block);
   const auto send_rest = [&] {
     return without_cancellation([&] {
       return base::sys.send(fd, data + c.tx.tail_beg, c.tx.tail_end - c.tx.tail_beg,
@@ -125,12 +125,12 @@ int flush_tail(Connection& c, int fd, bool may_wait) {
     if (!is_my_cookie(c, fd)) return EBADF;  // not by its name: in close() it has none any more
     if (waited == EAGAIN) return EAGAIN;
   }
-  c.arena.free_block(std::exchange(c.tx.tail_block, Arena::kNoBlock));
+  c.arena.blocks.free(std::exchange(c.tx.tail_block, Blocks::kNoBlock));
   return error;
 }
 
 int flush_before_send(Connection& c, int fd, int flags) {
-  if (c.tx.tail_block == Arena::kNoBlock) [[likely]]
+  if (c.tx.tail_block == Blocks::kNoBlock) [[likely]]
     return 0;
   const int e = flush_tail(c, fd, (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(fd));
   return e == EPIPE ? 0 : e;
@@ -193,7 +193,7 @@ static Io send_first(Connection& c, int fd, std::span<const iovec> from, int fla
 
 // REQUIRES: the send lease, and that the start-up frame was sent.
 static Io send_started(Connection& c, int fd, std::span<const iovec> from, int flags) {
-  if (c.r.offers_later && c.tx.tail_block == Arena::kNoBlock) [[unlikely]] {
+  if (c.r.offers_later && c.tx.tail_block == Blocks::kNoBlock) [[unlikely]] {
     if (const int e = offer_memory_later(c, fd); e != 0) return Io::fail(e);
   }
   if (const int e = flush_before_send(c, fd, flags); e != 0) return Io::fail(e);

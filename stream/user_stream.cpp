@@ -83,33 +83,33 @@ class UserStreamEngine final : public StreamEngine {
 
   int handover_fd() const override {
     const Arena* arena = Arena::get_if_mapped();
-    const bool has_streams = arena != nullptr && !arena->is_silent() && arena->live_records() > 0;
-    return has_streams ? arena->fd() : -1;
+    const bool has_streams = arena != nullptr && !arena->is_silent() && arena->slots.live() > 0;
+    return has_streams ? arena->file.fd() : -1;
   }
 
   bool may_hand_over() const override {
     const Arena* arena = Arena::get_if_mapped();
-    return arena != nullptr && arena->is_among_equals();
+    return arena != nullptr && arena->file.is_among_equals();
   }
 
   void keep_handover() override {
     const Arena* arena = Arena::get_if_mapped();
-    if (arena != nullptr && !arena->is_silent() && arena->has_fd())
-      base::sys.fcntl(arena->fd(), F_SETFD, FD_CLOEXEC);
+    if (arena != nullptr && !arena->is_silent() && arena->file.has_fd())
+      base::sys.fcntl(arena->file.fd(), F_SETFD, FD_CLOEXEC);
   }
 
   Handover begin_handover(Successor successor) override {
     Arena* arena = Arena::get_if_mapped();
     if (arena == nullptr || arena->is_silent()) return {-1, HolderSet::kMax};
     const int pid = successor == Successor::kChild ? Arena::kUnborn : getpid();
-    return {arena->find_fd(), arena->hold_for_program(pid)};
+    return {arena->file.find_fd(), arena->hold_for_program(pid)};
   }
 
   void end_handover(const Handover& handover, pid_t child) override {
     Arena* arena = Arena::get_if_mapped();
     if (arena == nullptr) return;
     arena->settle_program(handover.holder, child);
-    if (handover.fd >= 0 && handover.fd != arena->fd()) base::close_own(handover.fd);
+    if (handover.fd >= 0 && handover.fd != arena->file.fd()) base::close_own(handover.fd);
   }
 
   void stop_calls() override { Standstill::begin(); }
@@ -166,8 +166,8 @@ class UserStreamEngine final : public StreamEngine {
 
   bool prepare(Arena& arena) {
     base::crc32c_init();
-    arena.set_collector([](Arena& a, void* record) {
-      if (!is_message_record(record)) free_blocks(a, *static_cast<Record*>(record));
+    arena.set_collector([](Blocks& blocks, void* record) {
+      if (!is_message_record(record)) free_blocks(blocks, *static_cast<Record*>(record));
     });
     return views(0) != nullptr;
   }
@@ -175,7 +175,7 @@ class UserStreamEngine final : public StreamEngine {
   UserStream* views(uint32_t group) {
     UserStream* known = views_[group].load(std::memory_order_acquire);
     if (known != nullptr) return known;
-    constexpr size_t kSize = Arena::kGroupRecords * sizeof(UserStream);
+    constexpr size_t kSize = RecordSlots::kGroupRecords * sizeof(UserStream);
     void* p = mmap(nullptr, kSize, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) return nullptr;
@@ -187,15 +187,15 @@ class UserStreamEngine final : public StreamEngine {
   // Made anew each time a record comes into use. nullptr: there is no memory for it, and the record
   // is given up.
   Stream* view(Arena& arena, Record& record) {
-    const uint32_t index = arena.index_of(&record);
-    UserStream* group = views(index / Arena::kGroupRecords);
+    const uint32_t index = arena.slots.index_of(&record);
+    UserStream* group = views(index / RecordSlots::kGroupRecords);
     if (group != nullptr)
-      return new (group + index % Arena::kGroupRecords) UserStream(arena, record);
+      return new (group + index % RecordSlots::kGroupRecords) UserStream(arena, record);
     if (arena.release_record(&record)) arena.finish_release(&record);
     return nullptr;
   }
 
-  std::array<std::atomic<UserStream*>, Arena::kRecordGroups> views_{};
+  std::array<std::atomic<UserStream*>, RecordSlots::kRecordGroups> views_{};
   std::atomic<uint32_t> plain_count_{0}, plain_generation_{0};
   std::atomic<const char*> plain_reason_{""};
   std::atomic<bool> is_plain_news_{false};
