@@ -7,11 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstring>
 #include <new>
 
-#include "base/clock.h"
 #include "base/kernel_view.h"
 #include "base/process.h"
 #include "base/sparse.h"
@@ -22,11 +19,9 @@
 namespace ddpsock::engine {
 namespace {
 
-// A thread that raced with release() is long gone when one comes round, and short connections leave
-// so many in the cache. A multiple of 64 (hold_all_for).
+// A thread that raced with a record's release is long gone when one comes round, and short
+// connections leave so many in the cache. A multiple of 64 (HeldRecords::hold_all_for).
 constexpr uint32_t kMinRotation = 256;
-// Of the search for what dead relatives held.
-constexpr Duration kBetweenCollections = Duration::from_ms(100);
 
 std::atomic<Arena*> the_arena{nullptr};
 alignas(Arena) std::byte arena_storage[sizeof(Arena)];
@@ -35,10 +30,8 @@ alignas(Arena) std::byte arena_storage[sizeof(Arena)];
 // not made by anybody.
 std::atomic<uint64_t> creator{0};
 
-}  // namespace
-
 // Zeroed memory is an arena in which everything is free.
-Arena* Arena::map(int fd) {
+Arena* map(int fd) {
   const size_t size = fd < 0 ? kAnonymousSize : kRecordsOffset;
   void* head = base::map_sparse(size, fd);
   if (head == nullptr) return nullptr;
@@ -51,16 +44,42 @@ Arena* Arena::map(int fd) {
   return nullptr;
 }
 
-Arena* Arena::create() {
+Arena* create() {
   auto file = shm::make_sealed_file(kArenaName, kArenaSize);
   if (file) base::kernel::fchmod(file->get(), S_IRUSR | S_IWUSR);
   Arena* arena = map(file ? file->get() : -1);
   if (arena == nullptr) return nullptr;
   if (file) static_cast<void>(file->release());
-  arena->shared_->rotation.store(kMinRotation, std::memory_order_relaxed);
-  arena->shared_->build.store(kArenaBuild, std::memory_order_release);
+  ArenaHead& head = arena->file.head();
+  head.rotation.store(kMinRotation, std::memory_order_relaxed);
+  head.build.store(kArenaBuild, std::memory_order_release);
   return arena;
 }
+
+void publish(Arena* arena) {
+  base::set_process_namer([] { return Arena::get_if_mapped()->family.my_name(); });
+  base::set_judge_of_processes([](uint32_t name, uint32_t thread) {
+    return Arena::get_if_mapped()->family.is_dead(name, thread);
+  });
+  the_arena.store(arena, std::memory_order_release);
+  arena->family.my_place();
+  pthread_atfork([] { Arena::get_if_mapped()->heirs.before_fork(); },
+                 [] { Arena::get_if_mapped()->heirs.in_parent(); },
+                 [] { Arena::get_if_mapped()->heirs.in_child(); });
+}
+
+}  // namespace
+
+Arena::Arena(ArenaHead& head, int fd)
+    : file(head, fd),
+      blocks(file),
+      slots(file),
+      processes(file),
+      held(slots, head),
+      family(file, processes, held),
+      dead_holders(slots, blocks, processes, held, family),
+      records(slots, head, held, family, dead_holders),
+      heirs(processes, held, family, dead_holders) {}
 
 Arena* Arena::adopt(int fd) {
   if (get_if_mapped() != nullptr || !base::process_init()) return nullptr;
@@ -73,16 +92,6 @@ Arena* Arena::adopt(int fd) {
   base::sys.fcntl(fd, F_SETFD, FD_CLOEXEC);
   publish(arena);
   return arena;
-}
-
-void Arena::publish(Arena* arena) {
-  base::set_process_namer([] { return get_if_mapped()->my_name(); });
-  base::set_judge_of_processes(
-      [](uint32_t name, uint32_t thread) { return get_if_mapped()->is_dead(name, thread); });
-  the_arena.store(arena, std::memory_order_release);
-  arena->my_place();
-  pthread_atfork([] { get_if_mapped()->before_fork(); }, [] { get_if_mapped()->in_parent(); },
-                 [] { get_if_mapped()->in_child(); });
 }
 
 Arena* Arena::get_if_mapped() {
@@ -108,82 +117,6 @@ Arena* Arena::get() {
   if (arena == nullptr && (arena = create()) != nullptr) publish(arena);
   creator.store(0, std::memory_order_release);
   return arena;
-}
-
-bool Arena::hold_record(uint32_t i) {
-  const uint32_t me = my_place();
-  note_held(i);
-  if (me < HolderSet::kMax) slots.head(i)->holders.add(me);
-  if (slots.is_live(i)) return true;
-  let_go(i);
-  return false;
-}
-
-void Arena::let_go(uint32_t i) {
-  const uint32_t me = my_place();
-  note_not_held(i);
-  if (me < HolderSet::kMax) slots.head(i)->holders.remove(me);
-}
-
-bool Arena::has_room() {
-  if (slots.live() < slots.count()) return true;
-  return make_room() && slots.live() < slots.count();
-}
-
-void* Arena::take_free_record(uint32_t round) {
-  const uint32_t me = my_place();
-  for (uint32_t tries = 0; tries < round; ++tries) {
-    const uint32_t i = shared_->record_cursor.fetch_add(1, std::memory_order_relaxed) % round;
-    RecordHead* h = slots.head(i);
-    if (h == nullptr || !h->try_use()) continue;
-    note_held(i);
-    // Process table full: nobody is noted as holder, so the record is never collected, only
-    // released.
-    if (me < HolderSet::kMax) h->holders.add(me);
-    std::memset(slots.record(i), 0, RecordSlots::kRecordSize);
-    return slots.record(i);
-  }
-  return nullptr;
-}
-
-// Not at every call of a program that has come to the end of the table. False: not now.
-bool Arena::make_room() {
-  int64_t last = last_collection_.load(std::memory_order_relaxed);
-  const int64_t now = base::now().ns;
-  if (last != 0 && now - last < kBetweenCollections.ns) return false;
-  if (!last_collection_.compare_exchange_strong(last, now)) return false;
-  collect();
-  return true;
-}
-
-void* Arena::allocate_record() {
-  const uint32_t live = shared_->records_live.fetch_add(1, std::memory_order_relaxed) + 1;
-  uint32_t round = slots.rotation();
-  if (live > round / 2 && round < slots.count()) {
-    // Before more memory comes into use, what dead relatives held.
-    if (!make_room() || slots.live() > round / 2) {
-      round = std::min(round * 2, slots.count());
-      shared_->rotation.store(round, std::memory_order_relaxed);
-    }
-  }
-  void* taken = take_free_record(round);
-  if (taken == nullptr && make_room()) taken = take_free_record(round);
-  if (taken == nullptr) shared_->records_live.fetch_sub(1, std::memory_order_relaxed);
-  return taken;
-}
-
-void Arena::finish_release(void* rec) {
-  slots.free(slots.index_of(rec));
-}
-
-void Arena::note_plain(uint32_t count, const char* last_reason) {
-  const uint32_t me = my_place();
-  if (me == HolderSet::kMax) return;
-  PlainNotes& notes = shared_->plain[me];
-  const size_t n = std::min(std::strlen(last_reason), notes.last_reason.size() - 1);
-  std::memcpy(notes.last_reason.data(), last_reason, n);
-  notes.last_reason[n] = 0;
-  notes.count.store(count, std::memory_order_relaxed);
 }
 
 }  // namespace ddpsock::engine

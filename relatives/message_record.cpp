@@ -25,13 +25,13 @@ void copy_text(std::array<char, N>& to, const char* from) {
 
 MessageRecord* MessageRecord::open() {
   Arena* arena = Arena::get();
-  void* place = arena != nullptr ? arena->allocate_record() : nullptr;
+  void* place = arena != nullptr ? arena->records.allocate() : nullptr;
   return place != nullptr ? new (place) MessageRecord : nullptr;
 }
 
 void MessageRecord::release() {
   Arena* arena = Arena::get_if_mapped();
-  if (arena != nullptr && arena->release_record(this)) arena->finish_release(this);
+  if (arena != nullptr && arena->records.release(this)) arena->records.finish_release(this);
 }
 
 void MessageRecord::note_socket(int fd, bool as_initiator) {

@@ -90,10 +90,10 @@ void release(Connection& c, int fd) {
     if (hold.take(fd, Hold::kSend, MSG_DONTWAIT) == 0 && c.tx.tail_block != Blocks::kNoBlock)
       flush_tail(c, fd, true);
   }
-  if (fd >= 0 && c.arena.may_be_shared(&c.r)) take_unread_words_beside_relatives(c, fd);
+  if (fd >= 0 && c.arena.records.may_be_shared(&c.r)) take_unread_words_beside_relatives(c, fd);
   const Named who = is_watched() ? name_of(c) : Named{};
   const bool has_fin = is_watched() && ends_with_fin(c, fd);
-  const bool is_last = c.arena.release_record(&c.r);
+  const bool is_last = c.arena.records.release(&c.r);
   if (is_watched()) {
     if (is_last && has_fin)
       observer->happened(who, c.watched, Observer::Event::kSentEnd, nullptr, 0);
@@ -151,7 +151,7 @@ void finish_release(Connection& c) {
     return;
   }
   free_blocks(c.arena.blocks, c.r);
-  c.arena.finish_release(&c.r);
+  c.arena.records.finish_release(&c.r);
 }
 
 }  // namespace ddpsock::engine

@@ -42,7 +42,7 @@ bool may_look(Time now) {
 // For a call that must not wait. The other call may sleep in the kernel for long (then the kernel
 // refuses us too, or a sender waits for room in memory) or be at work on what the kernel has (then
 // it is done soon), or have died in it.
-Outcome try_beside(const Arena& arena, base::Lease& lease, const SleepMark& is_asleep, int fd,
+Outcome try_beside(const Family& family, base::Lease& lease, const SleepMark& is_asleep, int fd,
                    short events) {
   const Time start = base::now();
   for (bool has_asked = false;;) {
@@ -55,7 +55,7 @@ Outcome try_beside(const Arena& arena, base::Lease& lease, const SleepMark& is_a
       // It may have been given back meanwhile, and is ours then.
       if (const Outcome late = lease.try_take_over(); late != Outcome::kBusy) return late;
       // What it is in the middle of it goes on with, so nobody can take over.
-      if (arena.is_stopped(lease.holder())) return Outcome::kBusy;
+      if (family.is_stopped(lease.holder())) return Outcome::kBusy;
     }
     if (!is_ready || spent > kHolderBusy) return Outcome::kBusy;
     sched_yield();
@@ -149,7 +149,7 @@ int Hold::wait(int fd, Direction direction, int flags, Outcome outcome) {
   if (outcome == Outcome::kHeldByMe) return EAGAIN;
   const bool is_sending = direction == kSend;
   if ((flags & MSG_DONTWAIT) != 0 || is_nonblocking(fd)) {
-    outcome = try_beside(c_.arena, lease_, mark(), fd, is_sending ? POLLOUT : POLLIN);
+    outcome = try_beside(c_.arena.family, lease_, mark(), fd, is_sending ? POLLOUT : POLLIN);
   } else {
     const Time deadline = deadline_of(fd, is_sending ? SO_SNDTIMEO : SO_RCVTIMEO);
     const auto goes_on = [&] {

@@ -125,7 +125,7 @@ void before_exit(Connection& c, int fd) {
   const base::KeepErrno keep;
   take_unread_words_beside_relatives(c, fd);
   if (c.segment.load(std::memory_order_acquire) == nullptr) return;
-  if (!c.arena.is_sole_holder(&c.r) || !is_my_cookie(c, fd)) return;
+  if (!c.arena.records.is_sole_holder(&c.r) || !is_my_cookie(c, fd)) return;
   note_unread_before_memory(c, fd);
   if (c.r.memory.receiving != Way::kMemory) return;
   Hold hold(c, c.rx.lease);

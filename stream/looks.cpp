@@ -77,7 +77,7 @@ size_t wanted_by_look(const Connection& c, size_t room, int flags) {
 // May somebody else take what is there, or the number? Then the kernel would be asked for one byte
 // more than will ever be there, or of another socket.
 static bool may_be_disturbed(const Connection& c) {
-  return !base::is_single_threaded() || c.arena.may_be_shared(&c.r);
+  return !base::is_single_threaded() || c.arena.records.may_be_shared(&c.r);
 }
 
 // The kernel does the waiting where it can, with its own rules for signals and cancellation: a look

@@ -127,7 +127,7 @@ void offer_memory(Connection& c, stream::Hello& hello) {
   if (c.r.offers_later) return;
   auto made = make_memory(c);
   if (!made) return;
-  const bool is_sole = c.arena.is_sole_holder(&c.r);
+  const bool is_sole = c.arena.records.is_sole_holder(&c.r);
   auto unasked = MemoryState::kUnasked;
   if (!is_sole || !m.state.compare_exchange_strong(unasked, MemoryState::kOffered)) {
     c.segment.store(nullptr, std::memory_order_release);
@@ -148,7 +148,7 @@ int offer_memory_later(Connection& c, int fd) {
   c.r.offers_later = false;
   auto unasked = MemoryState::kUnasked;
   if (m.state != unasked) return 0;
-  const bool is_sole = c.arena.is_sole_holder(&c.r);
+  const bool is_sole = c.arena.records.is_sole_holder(&c.r);
   if (!is_sole || (c.r.peer_features & DDPSOCK_FEATURE_LATER) == 0) {
     m.state.compare_exchange_strong(unasked,
                                     is_sole ? MemoryState::kNotWanted : MemoryState::kShared);
@@ -159,7 +159,7 @@ int offer_memory_later(Connection& c, int fd) {
   shm::Segment& segment = *made->segment;
   segment.lane_from(m.end).writer.fpdus.store(c.tx.msn, std::memory_order_relaxed);
   if (Hold receive(c, c.rx.lease); receive.try_take()) InLane(c)->note_fpdu(c.rx.msn);
-  const bool is_still_sole = c.arena.is_sole_holder(&c.r);
+  const bool is_still_sole = c.arena.records.is_sole_holder(&c.r);
   if (!is_still_sole || !m.state.compare_exchange_strong(unasked, MemoryState::kOffered)) {
     segment.joining().withdraw();
     if (!is_still_sole) m.state.compare_exchange_strong(unasked, MemoryState::kShared);
@@ -220,7 +220,7 @@ int try_to_join(Connection& c, int fd) {
   Hold hold(c, c.tx.lease);
   if (!hold.try_take()) return 0;
   const bool is_last_attempt = ++m.attempts >= kMostAttempts;
-  if (!c.arena.is_sole_holder(&c.r)) {
+  if (!c.arena.records.is_sole_holder(&c.r)) {
     if (is_last_attempt) m.state = MemoryState::kShared;
     return 0;
   }
@@ -231,7 +231,7 @@ int try_to_join(Connection& c, int fd) {
   }
   Stream::note_memory_in_use();
   c.segment.store(*segment, std::memory_order_release);
-  const bool is_sole = c.arena.is_sole_holder(&c.r);
+  const bool is_sole = c.arena.records.is_sole_holder(&c.r);
   (*segment)->lane_from(m.end).writer.fpdus.store(c.tx.msn, std::memory_order_relaxed);
   const bool may_join = is_sole && on_joined(c, fd, MemoryState::kInvited);
   if (may_join && (*segment)->joining().join()) {

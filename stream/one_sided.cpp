@@ -104,12 +104,13 @@ Status<> begin_one_sided(Connection& c, int fd, OneSided& queue_pair) {
   if (c.rx.is_started && (c.r.peer_features & DDPSOCK_FEATURE_ONE_SIDED) == 0)
     return fail_errno(EOPNOTSUPP);
   if (!queue_pair.arrived.open()) return fail_errno(ENOMEM);
-  const uint32_t me = c.arena.my_name();
+  const uint32_t me = c.arena.family.my_name();
   if (me == 0) return fail_errno(ENOMEM);
   // One that is dead, or has executed this program, has none any more.
   uint32_t owner = 0;
   while (!c.r.one_sided_owner.compare_exchange_strong(owner, me)) {
-    const bool has_one = owner == me ? c.queue_pair() != nullptr : !c.arena.is_dead(owner, 0);
+    const bool has_one =
+        owner == me ? c.queue_pair() != nullptr : !c.arena.family.is_dead(owner, 0);
     if (has_one) return fail_errno(EOPNOTSUPP);
   }
   c.unanswered.store(0);
@@ -123,7 +124,7 @@ Status<> begin_one_sided(Connection& c, int fd, OneSided& queue_pair) {
 void end_one_sided(Connection& c) {
   if (c.queue_pair() == nullptr) return;
   c.own_queue_pair.store(nullptr, std::memory_order_release);
-  uint32_t me = c.arena.my_name();
+  uint32_t me = c.arena.family.my_name();
   c.r.one_sided_owner.compare_exchange_strong(me, 0);
 }
 
@@ -171,7 +172,8 @@ Offered offer_fpdu(Connection& c, Bytes fpdu) {
   OneSided* q = c.queue_pair();
   if (q == nullptr) {
     const uint32_t owner = c.r.one_sided_owner.load();
-    const bool is_foreign = owner != 0 && owner != c.arena.my_name() && !c.arena.is_dead(owner, 0);
+    const bool is_foreign =
+        owner != 0 && owner != c.arena.family.my_name() && !c.arena.family.is_dead(owner, 0);
     return is_foreign ? Offered::kForeign : Offered::kUnasked;
   }
   if (!q->arrived.push(fpdu)) return Offered::kNoRoom;

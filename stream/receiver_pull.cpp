@@ -215,7 +215,7 @@ void ChunkReceiver::enable_queue_hints() {
 // The kernel may have given bytes to a process that is killed before it comes back from its sleep,
 // where a relative would go on; and another thread may offer memory meanwhile.
 bool ChunkReceiver::sleeps_without_taking() const {
-  return c_.arena.may_be_shared(&c_.r) ||
+  return c_.arena.records.may_be_shared(&c_.r) ||
          base::is_any_asynchronous.load(std::memory_order_relaxed) ||
          (may_offer_memory(c_) && !base::is_single_threaded());
 }

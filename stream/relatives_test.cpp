@@ -205,11 +205,11 @@ TEST(Relatives, WhatAnUnseenChildMayHaveIsKeptWhileItLives) {
     _exit(0);
   }
   (*s)->release(tcp.client);
-  arena.collect();
+  arena.dead_holders.collect();
   EXPECT_EQ(arena.slots.live(), before + 1);
   kill(child, SIGKILL);
   await_end(child);
-  arena.collect();
+  arena.dead_holders.collect();
   EXPECT_EQ(arena.slots.live(), before);
   waitpid(child, nullptr, 0);
 }
@@ -296,8 +296,8 @@ TEST(Relatives, ALeaseOfAThreadEndsWithExec) {
   ASSERT_EQ(pipe2(name, O_CLOEXEC), 0);
   const pid_t child = fork();
   if (child == 0) {
-    const uint32_t my_name = arena.my_name();
-    arena.hold_for_program(getpid());
+    const uint32_t my_name = arena.family.my_name();
+    arena.heirs.hold_for_program(getpid());
     if (write(name[1], &my_name, sizeof my_name) != sizeof my_name) _exit(1);
     execl("/bin/sleep", "sleep", "10", nullptr);
     _exit(1);
@@ -306,7 +306,7 @@ TEST(Relatives, ALeaseOfAThreadEndsWithExec) {
   uint32_t its_name = 0;
   ASSERT_EQ(read(name[0], &its_name, sizeof its_name), ssize_t{sizeof its_name});
   const Time give_up = base::now() + Duration::from_ms(5'000);
-  const auto is_dead = [&] { return arena.is_dead(its_name, static_cast<uint32_t>(child)); };
+  const auto is_dead = [&] { return arena.family.is_dead(its_name, static_cast<uint32_t>(child)); };
   while (!is_dead() && base::now() < give_up) sched_yield();
   EXPECT_TRUE(is_dead());
   close(name[0]);
@@ -318,7 +318,7 @@ TEST(Relatives, ALeaseOfAThreadEndsWithExec) {
 TEST(Relatives, WhatADeadCollectorBeganIsDone) {
   TcpPair tcp;
   Arena& arena = *Arena::get();
-  arena.collect();
+  arena.dead_holders.collect();
   const uint32_t before = arena.slots.live();
   const pid_t holder = fork();
   if (holder == 0) {
@@ -330,16 +330,16 @@ TEST(Relatives, WhatADeadCollectorBeganIsDone) {
   const pid_t collector = fork();
   if (collector == 0) {
     static int left = 2;
-    arena.set_collector([](Blocks&, void*) {
+    arena.dead_holders.set_free_contents([](Blocks&, void*) {
       if (--left == 0) kill(getpid(), SIGKILL);
     });
-    arena.collect();
+    arena.dead_holders.collect();
     _exit(0);
   }
   await_end(collector);
   EXPECT_EQ(arena.slots.live(), before + 2);
-  arena.collect();
-  arena.collect();  // what the collector itself was about to free
+  arena.dead_holders.collect();
+  arena.dead_holders.collect();  // what the collector itself was about to free
   EXPECT_EQ(arena.slots.live(), before);
   for (const pid_t child : {holder, collector}) waitpid(child, nullptr, 0);
 }
@@ -348,7 +348,7 @@ TEST(Relatives, WhatADeadCollectorBeganIsDone) {
 TEST(Relatives, OneOfTwoCollectorsFreesARecord) {
   TcpPair tcp;
   static Arena& arena = *Arena::get();
-  arena.collect();
+  arena.dead_holders.collect();
   const uint32_t before = arena.slots.live();
   const auto shared = user_stream_engine().open(tcp.client, {});
   ASSERT_TRUE(shared.has_value());
@@ -372,11 +372,11 @@ TEST(Relatives, OneOfTwoCollectorsFreesARecord) {
     await_end(child);
   }
   static int times_freed = 0;
-  arena.set_collector([](Blocks&, void*) {
+  arena.dead_holders.set_free_contents([](Blocks&, void*) {
     // In the middle of the first, as another thread would.
-    if (++times_freed == 1) std::jthread([] { arena.collect(); });
+    if (++times_freed == 1) std::jthread([] { arena.dead_holders.collect(); });
   });
-  arena.collect();
+  arena.dead_holders.collect();
   EXPECT_EQ(times_freed, 1);
   EXPECT_EQ(arena.slots.live(), before);
   EXPECT_TRUE(user_stream_engine().is_available());  // sets the collector again
@@ -411,7 +411,7 @@ TEST(Relatives, FailedForksTakeNoPlaces) {
       errno = ENOENT;
       if (fork() != -1 || errno != EAGAIN) _exit(1);
     }
-    arena.collect();
+    arena.dead_holders.collect();
     (*s)->release(tcp.client);
     _exit(0);
   }
@@ -420,7 +420,7 @@ TEST(Relatives, FailedForksTakeNoPlaces) {
   (*s)->release(tcp.client);
   if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no seccomp to be had";
   EXPECT_EQ(status, 0);
-  arena.collect();
+  arena.dead_holders.collect();
   EXPECT_EQ(arena.slots.live(), before);
 }
 

@@ -51,7 +51,7 @@ class UserStreamEngine final : public StreamEngine {
   void set_naming(Naming naming) override { engine::set_naming(naming); }
 
   void fall_silent() override {
-    if (Arena* arena = Arena::get_if_mapped(); arena != nullptr) arena->fall_silent();
+    if (Arena* arena = Arena::get_if_mapped(); arena != nullptr) arena->family.fall_silent();
   }
 
   void note_edges() override { ReadingHabit::note_edges(); }
@@ -59,7 +59,7 @@ class UserStreamEngine final : public StreamEngine {
   Result<Stream*> open(int fd, const StreamAttr& attr) override {
     Arena* arena = Arena::get();
     if (arena == nullptr || !prepare(*arena)) return fail_errno(ENOSYS);
-    void* place = arena->allocate_record();
+    void* place = arena->records.allocate();
     if (place == nullptr) return fail_errno(ENFILE);
     auto* record = new (place) Record(attr, payload_of(attr));
     if (!are_lives_short()) record->offers_later = false;
@@ -78,12 +78,13 @@ class UserStreamEngine final : public StreamEngine {
 
   bool is_available() override {
     Arena* arena = Arena::get();
-    return arena != nullptr && prepare(*arena) && arena->has_room();
+    return arena != nullptr && prepare(*arena) && arena->records.has_room();
   }
 
   int handover_fd() const override {
     const Arena* arena = Arena::get_if_mapped();
-    const bool has_streams = arena != nullptr && !arena->is_silent() && arena->slots.live() > 0;
+    const bool has_streams =
+        arena != nullptr && !arena->family.is_silent() && arena->slots.live() > 0;
     return has_streams ? arena->file.fd() : -1;
   }
 
@@ -94,21 +95,21 @@ class UserStreamEngine final : public StreamEngine {
 
   void keep_handover() override {
     const Arena* arena = Arena::get_if_mapped();
-    if (arena != nullptr && !arena->is_silent() && arena->file.has_fd())
+    if (arena != nullptr && !arena->family.is_silent() && arena->file.has_fd())
       base::sys.fcntl(arena->file.fd(), F_SETFD, FD_CLOEXEC);
   }
 
   Handover begin_handover(Successor successor) override {
     Arena* arena = Arena::get_if_mapped();
-    if (arena == nullptr || arena->is_silent()) return {-1, HolderSet::kMax};
-    const int pid = successor == Successor::kChild ? Arena::kUnborn : getpid();
-    return {arena->file.find_fd(), arena->hold_for_program(pid)};
+    if (arena == nullptr || arena->family.is_silent()) return {-1, HolderSet::kMax};
+    const int pid = successor == Successor::kChild ? ProcessTable::kUnborn : getpid();
+    return {arena->file.find_fd(), arena->heirs.hold_for_program(pid)};
   }
 
   void end_handover(const Handover& handover, pid_t child) override {
     Arena* arena = Arena::get_if_mapped();
     if (arena == nullptr) return;
-    arena->settle_program(handover.holder, child);
+    arena->heirs.settle_program(handover.holder, child);
     if (handover.fd >= 0 && handover.fd != arena->file.fd()) base::close_own(handover.fd);
   }
 
@@ -116,7 +117,7 @@ class UserStreamEngine final : public StreamEngine {
   void resume_calls() override { Standstill::end(); }
 
   void finish_adoption() override {
-    if (Arena* arena = Arena::get_if_mapped(); arena != nullptr) arena->finish_adoption();
+    if (Arena* arena = Arena::get_if_mapped(); arena != nullptr) arena->heirs.finish_adoption();
   }
 
   bool adopt(int handover_fd) override {
@@ -133,7 +134,7 @@ class UserStreamEngine final : public StreamEngine {
     Arena* arena = Arena::get_if_mapped();
     const uint64_t cookie = arena != nullptr ? cookie_of(fd) : 0;
     if (cookie == 0) return nullptr;
-    void* found = arena->find_record([cookie](const void* record) {
+    void* found = arena->records.find([cookie](const void* record) {
       return static_cast<const Record*>(record)->cookie == cookie;
     });
     Stream* stream = found != nullptr ? view(*arena, *static_cast<Record*>(found)) : nullptr;
@@ -160,13 +161,13 @@ class UserStreamEngine final : public StreamEngine {
     if (!is_plain_news_.load(std::memory_order_acquire)) return;
     is_plain_news_.store(false, std::memory_order_relaxed);
     if (plain_generation_.load(std::memory_order_relaxed) != base::process_generation()) return;
-    arena.note_plain(plain_count_.load(std::memory_order_relaxed),
-                     plain_reason_.load(std::memory_order_relaxed));
+    arena.family.note_plain(plain_count_.load(std::memory_order_relaxed),
+                            plain_reason_.load(std::memory_order_relaxed));
   }
 
   bool prepare(Arena& arena) {
     base::crc32c_init();
-    arena.set_collector([](Blocks& blocks, void* record) {
+    arena.dead_holders.set_free_contents([](Blocks& blocks, void* record) {
       if (!is_message_record(record)) free_blocks(blocks, *static_cast<Record*>(record));
     });
     return views(0) != nullptr;
@@ -191,7 +192,7 @@ class UserStreamEngine final : public StreamEngine {
     UserStream* group = views(index / RecordSlots::kGroupRecords);
     if (group != nullptr)
       return new (group + index % RecordSlots::kGroupRecords) UserStream(arena, record);
-    if (arena.release_record(&record)) arena.finish_release(&record);
+    if (arena.records.release(&record)) arena.records.finish_release(&record);
     return nullptr;
   }
 
