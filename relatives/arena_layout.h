@@ -11,6 +11,7 @@
 
 #include "base/lease.h"
 #include "relatives/blocks.h"
+#include "relatives/holder_pid.h"
 #include "relatives/holder_set.h"
 #include "relatives/layout_number.h"  // generated: changes with any of these headers
 #include "relatives/message_record.h"

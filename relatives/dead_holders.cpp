@@ -40,7 +40,7 @@ bool DeadHolders::collect_if_due() {
 void DeadHolders::give_up_unborn() {
   if (!unborn.has_perhaps_failed) return;
   unborn.has_perhaps_failed = false;
-  if (unborn.place != kNowhere) free_place(unborn.place, ProcessTable::kUnborn, unborn.name);
+  if (unborn.place != kNowhere) free_place(unborn.place, kUnborn, unborn.name);
 }
 
 // What was to be given up while there may have been relatives that nobody knew of.
@@ -72,7 +72,7 @@ void DeadHolders::free_place(uint32_t index, int pid, uint32_t name) {
   if (outcome != base::Lease::Outcome::kAcquired && outcome != base::Lease::Outcome::kInherited)
     return;
   if (processes_.name_of(index) == name && pid != 0 &&
-      processes_.pid(index).compare_exchange_strong(pid, ProcessTable::kLeaving)) {
+      processes_.pid(index).compare_exchange_strong(pid, kLeaving)) {
     for (uint32_t i = 0; i < slots_.rotation(); ++i) drop_hold(i, index);
     processes_.make_ready(index);
   }

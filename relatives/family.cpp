@@ -58,7 +58,7 @@ void Family::enter(uint32_t foreseen) {
   const base::KeepErrno keep;
   const pid_t pid = getpid();
   uint32_t place = foreseen;
-  int unborn = ProcessTable::kUnborn;
+  int unborn = kUnborn;
   if (place == kNowhere || !processes_.pid(place).compare_exchange_strong(unborn, pid)) {
     place = processes_.claim(pid);
     // Before this process's part in its parent's locks is let go of.

@@ -30,7 +30,7 @@ void Heirs::before_fork() {
     dead_.give_up_unborn();
     if (forks_.fetch_add(1) % kForksBetween == kForksBetween - 1) dead_.collect();
   }
-  unborn.place = is_foreseen ? hold_as(ProcessTable::kUnborn) : kNowhere;
+  unborn.place = is_foreseen ? hold_as(kUnborn) : kNowhere;
   if (unborn.place == kNowhere) {
     held_.keep_for_unlisted();
   } else {

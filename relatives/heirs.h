@@ -28,7 +28,7 @@ class Heirs {
   void in_child();
 
   // `pid` is the process that executes a program, perhaps a vfork child of this memory's owner;
-  // ProcessTable::kUnborn: not known yet. Returns the place in the table of processes,
+  // kUnborn: not known yet. Returns the place in the table of processes,
   // ProcessTable::kNowhere if there is nothing to undo.
   uint32_t hold_for_program(int pid);
   // The program has begun as process `pid`; 0: it has not, the holds are given up.

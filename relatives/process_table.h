@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "relatives/holder_pid.h"
 #include "relatives/holder_set.h"
 #include "relatives/life.h"
 
@@ -22,10 +23,6 @@ struct HolderPlace;
 class ProcessTable {
  public:
   static constexpr uint32_t kNowhere = HolderSet::kMax;
-  // In the place of a pid. The place waits for a process that is being made.
-  static constexpr int kUnborn = -1;
-  // It is being given up, by whoever comes by.
-  static constexpr int kLeaving = -2;
 
   explicit ProcessTable(const ArenaFile& file);
 

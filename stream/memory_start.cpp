@@ -321,7 +321,7 @@ static bool let_reader_catch_up(const Connection& c, const shm::Lane& out) {
   constexpr Duration kMostPause = Duration::from_ms(1), kMostRest = Duration::from_us(20);
   constexpr int64_t kPartOfTime = 20;
   constexpr int kLooksPerClock = 32;
-  static constinit thread_local Time next_pause{};
+  [[gnu::tls_model("initial-exec")]] static constinit thread_local Time next_pause{};
   if (c.tx.msn < kFpdusOfAnExchange) return false;
   const Time start = base::now();
   if (start < next_pause) return false;
@@ -329,16 +329,15 @@ static bool let_reader_catch_up(const Connection& c, const shm::Lane& out) {
   ++base::effort.spins;
   Time now = start, last_read = start;
   uint32_t seen = expected();
-  for (; now - start < kMostPause && now - last_read < kMostRest; now = base::now()) {
-    for (int i = 0; i < kLooksPerClock && expected() != c.tx.msn; ++i) base::Spin::relax();
-    const uint32_t next = expected();
-    if (next == c.tx.msn) return true;
-    if (std::exchange(seen, next) != next) last_read = now;
+  while (seen != c.tx.msn && now - start < kMostPause && now - last_read < kMostRest) {
     sched_yield();
+    for (int i = 0; i < kLooksPerClock && expected() != c.tx.msn; ++i) base::Spin::relax();
+    now = base::now();
+    if (const uint32_t before = std::exchange(seen, expected()); before != seen) last_read = now;
   }
-  ++base::effort.vain_spins;
   next_pause = now + Duration{kPartOfTime * (now - start).ns};
-  return false;
+  if (seen != c.tx.msn) ++base::effort.vain_spins;
+  return seen == c.tx.msn;
 }
 
 // REQUIRES: the send lease, and that the start-up frame was sent. Our bytes may travel in memory

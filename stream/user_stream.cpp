@@ -102,7 +102,7 @@ class UserStreamEngine final : public StreamEngine {
   Handover begin_handover(Successor successor) override {
     Arena* arena = Arena::get_if_mapped();
     if (arena == nullptr || arena->family.is_silent()) return {-1, HolderSet::kMax};
-    const int pid = successor == Successor::kChild ? ProcessTable::kUnborn : getpid();
+    const int pid = successor == Successor::kChild ? kUnborn : getpid();
     return {arena->file.find_fd(), arena->heirs.hold_for_program(pid)};
   }
 
