@@ -85,6 +85,8 @@ int Connection::take_socket_error() {
 
 Status<> Connection::establish(int timeout_ms) {
   if (!is_begun()) return fail_errno(ENOTCONN);
+  // It may never have had an endpoint.
+  if (is_closed_.load()) return fail_errno(EBADF);
   progress_.release();
   if (endpoint_.phase() == Phase::kStarting && progress_.stream() != nullptr) {
     const auto announced = progress_.stream()->announce(progress_.watch().fd());
@@ -213,7 +215,8 @@ void Connection::close() {
     endpoint_.abandon();
     return progress_.abandon();
   }
-  progress_.close(wishes_.is_settled());
+  const uint64_t id = progress_.leave();
+  progress_.close(id, wishes_.is_settled());
   endpoint_.regions().clear();
   wishes_.ring();
 }

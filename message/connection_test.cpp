@@ -402,6 +402,20 @@ TEST_P(Connections, AQueueIsSharedAndWaitedForByMany) {
   queue->destroy();
 }
 
+// Another thread's close() comes before a call that has begun.
+TEST(Connection, ACallOnWhatWasClosedBeforeItBeganIsRefused) {
+  Queue* queue = *Queue::make(16);
+  {
+    const Owned with_queue(Settings{}, queue), without(Settings{});
+    for (Connection* c : {&with_queue.get(), &without.get()}) {
+      c->close();
+      EXPECT_EQ(c->establish(0).error(), Errno{EBADF});
+    }
+  }
+  queue->close();
+  queue->destroy();
+}
+
 // The same, for certain: the second post comes between the first one's last look for work and its
 // letting go of the connection, and nothing that happens on the socket makes up for it.
 TEST(Connection, APostIsSentByWhomItFindsLeaving) {

@@ -74,11 +74,17 @@ Status<> Progress::shut(bool is_abrupt) {
   return {};
 }
 
-void Progress::close(bool is_open) {
+uint64_t Progress::leave() {
+  uint64_t id = 0;
   {
     const Lock held(*this);
-  }  // a begin() that is running
-  const uint64_t id = watch_.leave();
+    id = watch_.id();
+  }
+  watch_.leave(id);
+  return id;
+}
+
+void Progress::close(uint64_t id, bool is_open) {
   beside_.end();
   if (is_open) endpoint_.queue().remove(*this);
   {

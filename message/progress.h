@@ -33,8 +33,10 @@ class Progress {
   void note_posted(unsigned count, bool is_more, bool is_answered);
   // SHUT_WR; or, with `is_abrupt`, both directions at once. ENOTCONN.
   Status<> shut(bool is_abrupt);
-  // Not with the lock. Nothing happens afterwards. `is_open`: its endpoint.
-  void close(bool is_open);
+  // Not with the lock. The thread is out of it afterwards, and a begin() that was running is over:
+  // then it is known whether the endpoint `is_open`. After close() nothing happens any more.
+  uint64_t leave();
+  void close(uint64_t id, bool is_open);
   // In a forked child.
   void abandon();
 

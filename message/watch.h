@@ -71,10 +71,11 @@ class Watch {
     return is_woken_.load() ? Time{} : Time{deadline_ns_.load(std::memory_order_relaxed)};
   }
 
-  // The thread is out of it afterwards. Not with the lock. For retire(), which closes the socket.
-  uint64_t leave() const {
-    if (id_ != 0) domain_.leave(id_);
-    return id_;
+  // For leave(), which is not with the lock, as this is.
+  uint64_t id() const { return id_; }
+  // The thread is out of it afterwards; then retire() closes the socket.
+  void leave(uint64_t id) const {
+    if (id != 0) domain_.leave(id);
   }
   void retire(uint64_t id) {
     if (id != 0) domain_.retire(std::move(edges_.is_valid() ? edges_ : socket_), id);

@@ -242,8 +242,6 @@ bool describe_messages(const message::Connection& c, ddp_status& to) {
   to.is_proved = strcmp(s.engine, "shm") == 0;
   if (*s.reason != '\0') strncpy(to.reason, s.reason, sizeof(to.reason) - 1);
   to.is_starting = s.is_starting;
-  to.mpa_revision = s.agreement.revision;
-  to.has_crc = s.agreement.has_crc;
   describe_operations(c, to);
   const engine::QpCounters& counters = c.counters();
   to.max_payload = counters.max_payload.load(std::memory_order_relaxed);
@@ -252,6 +250,9 @@ bool describe_messages(const message::Connection& c, ddp_status& to) {
   to.fpdus_sent = counters.segments_sent.value();
   to.fpdus_received = counters.segments_received.value();
   to.crcs_checked = counters.crcs_checked.value();
+  if (!s.is_up) return true;
+  to.mpa_revision = s.agreement.revision;
+  to.has_crc = s.agreement.has_crc;
   to.has_markers = (s.agreement.send_markers ? 1u : 0u) | (s.agreement.receive_markers ? 2u : 0u);
   return true;
 }

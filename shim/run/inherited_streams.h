@@ -45,8 +45,8 @@ class OtherNumbers {
 
   static constexpr size_t kBits = 4096;
 
-  std::bitset<kBits>
-      cookies_;  // of all streams, of each the rest: most others are seen not to be one
+  // Of all streams' cookies the rest: most sockets are seen not to be one's.
+  std::bitset<kBits> cookies_;
   std::array<Number, 64> numbers_;
   size_t count_ = 0;
 };

@@ -117,6 +117,17 @@ TEST_F(Revision, APeerThatClosesIsCalledAgain) {
   EXPECT_EQ(private_data, std::string_view(ours, sizeof ours));
 }
 
+TEST_F(Revision, NothingIsToldAsAgreedBeforeItIs) {
+  Fd client = make_socket();
+  set_mode(client.get());
+  ASSERT_EQ(fcntl(client.get(), F_SETFL, O_NONBLOCK), 0);
+  ASSERT_EQ(connect_to(client.get(), listener), EINPROGRESS);
+  const ddp_status status = status_of(client.get());
+  EXPECT_EQ(status.is_starting, 1u);
+  EXPECT_EQ(status.mpa_revision, 0u);
+  EXPECT_EQ(status.has_crc, 0u);
+}
+
 TEST_F(Revision, APeerThatResetsIsCalledAgain) {
   std::jthread server([&] { serve(reset); });
   Fd client = make_socket();

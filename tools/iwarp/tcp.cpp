@@ -26,11 +26,16 @@ base::UniqueFd make_socket(const Address& of) {
 Result<Address, Error> Address::resolve(const std::string& host, uint16_t port) {
   addrinfo wish{};
   wish.ai_socktype = SOCK_STREAM;
-  wish.ai_flags = AI_PASSIVE;
+  wish.ai_flags = host.empty() ? AI_PASSIVE : AI_ADDRCONFIG;
   if (host.empty()) wish.ai_family = AF_INET6;  // whose wildcard serves IPv4 as well
+  const char* const node = host.empty() ? nullptr : host.c_str();
+  const std::string service = std::to_string(port);
   addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(),
-                                &wish, &found);
+  int error = getaddrinfo(node, service.c_str(), &wish, &found);
+  if (error != 0 && !host.empty()) {
+    wish.ai_flags = 0;  // AI_ADDRCONFIG hides loopback on a host that has nothing else
+    error = getaddrinfo(node, service.c_str(), &wish, &found);
+  }
   if (error != 0) {
     return fail_with(host + ": " +
                      (error == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(error)));
