@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -926,6 +927,12 @@ TEST_F(MemoryLater, LeavingWhileItIsOfferedOrJoinedLosesNothing) {
     }
 }
 
+int bytes_unacknowledged(int fd) {
+  int n = 0;
+  ioctl(fd, SIOCOUTQ, &n);
+  return n;
+}
+
 // Whatever lies unread, half-read and on its way when it enters (I1, I9): each byte once and in its
 // place, and the kernel readable while there are any.
 TEST_F(MemoryLater, EntersInTheMiddleOfWhateverIsUnderWay) {
@@ -952,9 +959,12 @@ TEST_F(MemoryLater, EntersInTheMiddleOfWhateverIsUnderWay) {
       }
       Buffer part(1 + rng() % (rng() % 4 == 0 ? 90'000 : 150));
       const bool is_look = rng() % 4 == 0;
+      // Else TCP holds something back until it hears that the window has opened.
+      const bool is_all_there = bytes_unacknowledged(way.from.fd) == 0;
       const Io io = way.to.recv(part.data(), part.size(), MSG_DONTWAIT | (is_look ? MSG_PEEK : 0));
       if (!io.is_ok()) {
         ASSERT_EQ(io.error, EAGAIN) << "seed " << seed;
+        if (!is_all_there) continue;
         ASSERT_EQ(way.got.size(), way.sent.size()) << "seed " << seed << " step " << step;
         continue;
       }

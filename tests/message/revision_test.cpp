@@ -121,7 +121,8 @@ TEST_F(Revision, NothingIsToldAsAgreedBeforeItIs) {
   Fd client = make_socket();
   set_mode(client.get());
   ASSERT_EQ(fcntl(client.get(), F_SETFL, O_NONBLOCK), 0);
-  ASSERT_EQ(connect_to(client.get(), listener), EINPROGRESS);
+  ASSERT_EQ(connect_to(client.get(), listener), -1);
+  ASSERT_EQ(errno, EINPROGRESS);
   const ddp_status status = status_of(client.get());
   EXPECT_EQ(status.is_starting, 1u);
   EXPECT_EQ(status.mpa_revision, 0u);
