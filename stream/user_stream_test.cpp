@@ -708,6 +708,7 @@ class CutFpdu : public RawPeer {
     };
   }
   ~CutFpdu() override {
+    base::sys.poll = ::poll;
     base::sys.send = ::send;
     base::sys.sendmsg = ::sendmsg;
     signal(SIGPIPE, SIG_DFL);
@@ -768,7 +769,6 @@ TEST_F(CutFpdu, WhoWaitsForRoomForItsRestHasSlept) {
     return ::send(fd, fpdu, 100, flags);
   };
   EXPECT_EQ(b.send(pattern(1000)).count, 1000);
-  base::sys.poll = ::poll;
   EXPECT_TRUE(has_room);
   EXPECT_NE(base::last_wake(), 0);
 }
