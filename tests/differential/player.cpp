@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "tests/differential/player.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/crc32c.h"
+#include "tests/conformance/rig.h"
+
+namespace ddpsock::differential {
+namespace {
+
+using conformance::Completion;
+using conformance::Refusal;
+using conformance::Rig;
+using conformance::Side;
+using conformance::WorkKind;
+using conformance::WorkStatus;
+namespace op = engine::op;
+
+constexpr size_t kGap = 64;  // between regions: nobody writes there
+constexpr size_t kSourceSize = 512 << 10;
+constexpr size_t kLastPayload = 256 << 10;  // begins before it
+constexpr int kMostSteps = 1000;            // until a region is free
+
+const std::vector<uint8_t>& source() {
+  static const std::vector<uint8_t> octets = conformance::pattern(kSourceSize);
+  return octets;
+}
+Bytes payload_of(const Work& w) {
+  return Bytes(source()).subspan(w.value % kLastPayload, w.length);
+}
+
+// `whole` in `pieces` ranges, some of them perhaps empty.
+template <typename Range>
+std::vector<Range> cut(Range whole, uint32_t pieces) {
+  std::vector<Range> parts;
+  for (uint32_t i = pieces; i > 0; --i) {
+    const size_t n = i == 1 ? whole.size() : whole.size() / i;
+    parts.push_back(whole.first(n));
+    whole = whole.subspan(n);
+  }
+  return parts;
+}
+
+WorkKind kind_of(Verb verb) {
+  switch (verb) {
+    case Verb::kSend:
+    case Verb::kSendInvalidate:
+      return WorkKind::kSend;
+    case Verb::kWrite:
+      return WorkKind::kWrite;
+    case Verb::kRead:
+      return WorkKind::kRead;
+    case Verb::kImmediate:
+      return WorkKind::kImmediate;
+    case Verb::kFetchAdd:
+      return WorkKind::kFetchAdd;
+    case Verb::kSwap:
+      return WorkKind::kSwap;
+    case Verb::kCmpSwap:
+      return WorkKind::kCmpSwap;
+    case Verb::kLocalInvalidate:
+      return WorkKind::kLocalInvalidate;
+  }
+  return WorkKind::kSend;
+}
+
+// One end, its memory, and what it has been promised.
+struct End {
+  Side* side = nullptr;
+  std::vector<uint8_t> memory;
+  std::array<size_t, kRegions> at{};
+  std::array<std::optional<engine::Mr>, kRegions> mr;
+  std::array<uint32_t, kRegions> stag{};  // the last that the region had
+  std::array<uint64_t, kRegions> base_to{};
+  struct Buffer {
+    Receive receive;
+    std::vector<uint8_t> octets;
+  };
+  std::vector<Buffer> buffers;              // accepted, oldest first
+  std::vector<const Work*> accepted;        // oldest first
+  std::vector<const Work*> messages;        // of those
+  size_t signalled = 0;                     // of those
+  size_t told_sent = 0, told_received = 0;  // completions that are noted
+};
+
+class Player {
+ public:
+  Player(const Script& script, const conformance::Kind& kind)
+      : script_(script), rig_(kind, attr_of(script)) {
+    ends_[0].side = &rig_.a;
+    ends_[1].side = &rig_.b;
+    for (size_t i = 0; i < kEnds; ++i) lay_out(ends_[i], i);
+  }
+
+  Observed play() {
+    const size_t last = script_.rounds.size() - 1;
+    for (size_t i = 0; i <= last && observed_.broken.empty(); ++i) {
+      begin(script_.rounds[i]);
+      const bool is_ending = i == last && ends_inside();
+      if (is_ending) break;
+      finish_round(i);
+    }
+    if (observed_.broken.empty()) end();
+    check_gaps();
+    return std::move(observed_);
+  }
+
+ private:
+  static conformance::RigAttr attr_of(const Script& s) {
+    return {
+        .wish = {.ird = s.ird, .ord = s.ord, .has_crc = s.has_crc, .has_markers = s.has_markers},
+        .send_depth = s.send_depth,
+        .recv_depth = s.recv_depth,
+        .cq_depth = 512,
+        .srq_depth = s.srq_depth};
+  }
+  bool ends_inside() const {
+    return script_.ending == Ending::kError || script_.ending == Ending::kMidway ||
+           script_.ending == Ending::kCut;
+  }
+
+  void lay_out(End& e, size_t which) {
+    size_t size = kGap;
+    for (size_t r = 0; r < kRegions; ++r) {
+      e.at[r] = size;
+      size += script_.sizes[r] + kGap;
+    }
+    const auto from = source().begin() + static_cast<ptrdiff_t>(which * 1000);
+    e.memory.assign(from, from + static_cast<ptrdiff_t>(size));
+    untouched_[which] = e.memory;
+  }
+  MutBytes region(End& e, size_t r) {
+    return MutBytes(e.memory).subspan(e.at[r], script_.sizes[r]);
+  }
+
+  void note(std::string line) { observed_.lines.push_back(std::move(line)); }
+  void fail(const std::string& what) {
+    if (observed_.broken.empty()) observed_.broken = what;
+  }
+  static std::string name(const End& e, const End& first) { return &e == &first ? "a" : "b"; }
+  std::string name(const End& e) const { return name(e, ends_[0]); }
+
+  void begin(const Round& round) {
+    for (const Registration& r : round.registrations) apply(r);
+    for (size_t i = 0; i < kEnds; ++i)
+      for (const Receive& r : round.receives[i]) post(ends_[i], r);
+    for (size_t i = 0; i < kEnds; ++i) post(ends_[i], ends_[1 - i], round.work[i]);
+  }
+
+  void apply(const Registration& r) {
+    End& e = ends_[static_cast<size_t>(r.end)];
+    const auto i = static_cast<size_t>(r.region);
+    std::string line = name(e) + (r.is_deregistration ? " deregisters " : " registers ") +
+                       std::to_string(r.region) + ": ";
+    if (r.is_deregistration) {
+      // What the peer has read may be told a moment later to who gave it.
+      auto done = e.side->engine->deregister(*e.mr[i]);
+      for (int n = 0; n < kMostSteps && done == std::unexpected(engine::DeregisterError::kInUse);
+           ++n) {
+        rig_.step();
+        done = e.side->engine->deregister(*e.mr[i]);
+      }
+      e.mr[i].reset();
+      return note(line + (done ? "done" : std::to_string(static_cast<int>(done.error()))));
+    }
+    const auto mr = e.side->engine->register_memory(
+        {.memory = region(e, i), .base_to = r.base_to, .rights = r.rights, .pd = e.side->pd});
+    if (mr) {
+      e.mr[i] = *mr;
+      e.stag[i] = mr->stag;
+      e.base_to[i] = r.base_to;
+    }
+    note(line + (mr ? "done" : std::to_string(static_cast<int>(mr.error()))));
+  }
+
+  void post(End& e, const Receive& r) {
+    e.buffers.push_back({r, std::vector<uint8_t>(r.size)});
+    const auto parts = cut(MutBytes(e.buffers.back().octets), r.pieces);
+    const engine::RecvWr wr{.id = r.id, .buffer = parts};
+    const auto posted = e.side->srq ? e.side->srq->recv({&wr, 1}) : e.side->qp->recv({&wr, 1});
+    if (posted.accepted != 1) fail("a receive is refused: " + describe_refusal(posted.reason));
+  }
+  static std::string describe_refusal(Refusal why) { return std::to_string(static_cast<int>(why)); }
+
+  // As one batch, and what comes behind a refused one as another.
+  void post(End& e, const End& peer, const std::vector<Work>& all) {
+    std::vector<std::vector<Bytes>> parts;
+    parts.reserve(all.size());
+    std::vector<engine::SendWr> batch;
+    for (const Work& w : all) {
+      parts.push_back(cut(payload_of(w), w.pieces));
+      batch.push_back(request(e, peer, w, parts.back()));
+    }
+    for (size_t i = 0; i < all.size();) {
+      const engine::Posted posted = e.side->qp->send(std::span(batch).subspan(i));
+      if (posted.accepted > batch.size() - i) return fail("more accepted than offered");
+      for (const size_t end = i + posted.accepted; i < end; ++i) accept(e, all[i]);
+      if (i == all.size()) return;
+      note(name(e) + " is refused " + std::to_string(all[i].id) + ": " +
+           describe_refusal(posted.reason));
+      if (posted.reason == Refusal::kNone) return fail("refused without a reason");
+      ++i;
+    }
+  }
+  static void accept(End& e, const Work& w) {
+    e.accepted.push_back(&w);
+    if (w.is_message()) e.messages.push_back(&w);
+    if (w.is_signalled) ++e.signalled;
+  }
+
+  static engine::SendWr request(const End& e, const End& peer, const Work& w,
+                                const std::vector<Bytes>& payload) {
+    const auto r = static_cast<size_t>(w.region);
+    const auto s = static_cast<size_t>(w.sink);
+    uint32_t stag = peer.stag[r];
+    if (w.flaw == Flaw::kBadKey) stag ^= 0x5a;
+    if (w.flaw == Flaw::kNoStag) stag = 0;
+    const uint64_t to = peer.base_to[r] + w.offset;
+    engine::SendWr wr{.id = w.id,
+                      .is_signalled = w.is_signalled,
+                      .has_fence = w.has_fence,
+                      .is_inline = w.is_inline};
+    switch (w.verb) {
+      case Verb::kSend:
+        wr.op = op::Send{.payload = payload, .is_solicited = w.is_solicited};
+        break;
+      case Verb::kSendInvalidate:
+        wr.op = op::Send{.payload = payload, .is_solicited = w.is_solicited, .invalidate = stag};
+        break;
+      case Verb::kWrite:
+        wr.op = op::Write{.payload = payload, .stag = stag, .to = to};
+        break;
+      case Verb::kRead:
+        wr.op = op::Read{.sink_stag = w.flaw == Flaw::kNoSink ? 0 : e.stag[s],
+                         .sink_to = e.base_to[s] + w.sink_offset,
+                         .length = w.length,
+                         .stag = stag,
+                         .to = to};
+        break;
+      case Verb::kImmediate:
+        wr.op = op::Immediate{.value = w.value, .is_solicited = w.is_solicited};
+        break;
+      case Verb::kFetchAdd:
+        wr.op = op::FetchAdd{.stag = stag, .to = to, .add = w.value, .field_tops = w.value >> 60};
+        break;
+      case Verb::kSwap:
+        wr.op = op::Swap{.stag = stag, .to = to, .value = w.value};
+        break;
+      case Verb::kCmpSwap:
+        wr.op = op::CmpSwap{.stag = stag,
+                            .to = to,
+                            .compare = w.value >> 8,
+                            .compare_mask = w.value & 0xff,
+                            .swap = w.value,
+                            .swap_mask = ~w.value << 4};
+        break;
+      case Verb::kLocalInvalidate:
+        wr.op = op::LocalInvalidate{.stag = e.stag[s]};
+        break;
+    }
+    return wr;
+  }
+
+  bool is_done() const {
+    for (size_t i = 0; i < kEnds; ++i) {
+      const End& e = ends_[i];
+      if (e.side->sent.size() < e.signalled) return false;
+      if (e.side->received.size() < ends_[1 - i].messages.size()) return false;
+    }
+    return true;
+  }
+
+  void finish_round(size_t round) {
+    if (!rig_.run_until([this] { return is_done() || has_ended(); }))
+      return fail("round " + std::to_string(round) + " does not come to its end");
+    if (has_ended())
+      return fail("round " + std::to_string(round) + " ends the connection: " + ends());
+    for (End& e : ends_) {
+      note_completions(e, UINT64_MAX);
+      note_memory(e);
+    }
+  }
+  bool has_ended() const {
+    return std::ranges::any_of(ends_, [](const End& e) {
+      const auto state = e.side->qp->state();
+      return state == engine::QpState::kEnded || state == engine::QpState::kTerminate;
+    });
+  }
+  std::string ends() const {
+    return "a " + conformance::describe(rig_.a.qp->terminate_info()) + ", b " +
+           conformance::describe(rig_.b.qp->terminate_info());
+  }
+
+  void note_memory(End& e) {
+    for (size_t r = 0; r < kRegions; ++r)
+      note(name(e) + " region " + std::to_string(r) + ": " +
+           std::to_string(base::crc32c(region(e, r))));
+  }
+
+  static bool is_silent(const End& e, uint64_t id) {
+    const auto work = std::ranges::find(e.accepted, id, [](const Work* w) { return w->id; });
+    return work != e.accepted.end() && !(*work)->is_signalled;
+  }
+  // From work `first_open` on the status is anybody's, but for the rules that check_sent() knows.
+  void note_completions(End& e, uint64_t first_open) {
+    for (; e.told_sent < e.side->sent.size(); ++e.told_sent) {
+      const Completion& c = e.side->sent[e.told_sent];
+      if (c.id >= first_open && is_silent(e, c.id)) continue;
+      note(name(e) + " sent " + std::to_string(c.id) + ": kind " +
+           std::to_string(static_cast<int>(c.kind)) +
+           (c.id >= first_open
+                ? ""
+                : ", status " + std::to_string(static_cast<int>(c.status)) + ", length " +
+                      std::to_string(c.length) + ", found " + std::to_string(c.original)));
+    }
+    for (; e.told_received < e.side->received.size(); ++e.told_received)
+      note(name(e) + " received " + describe(e, e.side->received[e.told_received]));
+  }
+  std::string describe(End& e, const Completion& c) {
+    std::string text = std::to_string(c.id) + ": status " +
+                       std::to_string(static_cast<int>(c.status)) + ", length " +
+                       std::to_string(c.length) + (c.is_solicited ? ", solicited" : "") +
+                       (c.is_shared ? ", shared" : "");
+    if (c.immediate) text += ", immediate " + std::to_string(*c.immediate);
+    if (c.invalidated_stag) {
+      const auto at = std::ranges::find(e.stag, *c.invalidated_stag);
+      text += ", invalidated " + std::to_string(at - e.stag.begin());
+    }
+    return text;
+  }
+
+  void end() {
+    End& ender = ends_[static_cast<size_t>(script_.ender)];
+    if (script_.ending == Ending::kMidway || script_.ending == Ending::kCut)
+      for (uint32_t i = 0; i < script_.steps; ++i) rig_.step();
+    switch (script_.ending) {
+      case Ending::kOrderly:
+        for (End& e : ends_) e.side->qp->drain();
+        break;
+      case Ending::kOneDrains:
+        ender.side->qp->drain();
+        break;
+      case Ending::kError:
+        break;
+      case Ending::kTerminate:
+        ender.side->qp->abort(rdmap::TermCode{});
+        break;
+      case Ending::kAbort:
+      case Ending::kMidway:
+        ender.side->qp->abort(std::nullopt);
+        break;
+      case Ending::kCut:
+        rig_.bench->cut(rig_.a.start.lower);
+        break;
+    }
+    if (!rig_.run_to_end()) return fail("the connection does not come to its end");
+    rig_.a.poll();
+    rig_.b.poll();
+    for (size_t i = 0; i < kEnds; ++i) {
+      check_sent(ends_[i]);
+      check_received(ends_[i], ends_[1 - i]);
+    }
+    if (script_.ending != Ending::kMidway && script_.ending != Ending::kCut) note_end(ender);
+  }
+
+  void note_end(const End& ender) {
+    for (End& e : ends_) {
+      // Whether what was wrong at the peer had left before that was known is anybody's.
+      const bool is_open = script_.ending == Ending::kError && &e == &ender;
+      note_completions(e, is_open ? script_.first_wrong : UINT64_MAX);
+      note_memory(e);
+      // Whether a link that is gone is told from one that has ended is the lower layer's.
+      if (script_.ending != Ending::kAbort)
+        note(name(e) + " ended: " + conformance::describe(e.side->qp->terminate_info()));
+    }
+  }
+  static bool is_answered(Verb verb) {
+    return verb == Verb::kRead || verb == Verb::kFetchAdd || verb == Verb::kSwap ||
+           verb == Verb::kCmpSwap;
+  }
+  // Each once, in order; of the silent ones those that failed; no success behind a flush, but of
+  // what had left before the answer to something earlier was given up.
+  void check_sent(const End& e) {
+    auto work = e.accepted.begin();
+    bool is_flushing = false;
+    for (const Completion& c : e.side->sent) {
+      while (work != e.accepted.end() && (*work)->id != c.id && !(*work)->is_signalled) ++work;
+      if (work == e.accepted.end() || (*work)->id != c.id)
+        return fail(name(e) + " completes " + std::to_string(c.id) + " out of turn");
+      if (c.kind != kind_of((*work)->verb)) return fail(name(e) + " completes another kind");
+      if (is_flushing && c.status != WorkStatus::kFlushed)
+        return fail(name(e) + " completes " + std::to_string(c.id) + " behind a flush");
+      is_flushing |= c.status == WorkStatus::kFlushed && !is_answered((*work)->verb);
+      ++work;
+    }
+    while (work != e.accepted.end() && !(*work)->is_signalled) ++work;
+    if (work != e.accepted.end()) fail(name(e) + " never completes " + std::to_string((*work)->id));
+  }
+
+  // Messages of the peer's, whole and in order, then flushes.
+  void check_received(End& e, const End& peer) {
+    size_t n = 0;
+    std::vector<bool> is_told(e.buffers.size());
+    bool is_flushing = false;
+    for (const Completion& c : e.side->received) {
+      const auto buffer =
+          std::ranges::find(e.buffers, c.id, [](const auto& b) { return b.receive.id; });
+      if (buffer == e.buffers.end()) return fail(name(e) + " receives what it never posted");
+      const auto at = static_cast<size_t>(buffer - e.buffers.begin());
+      if (is_told[at]) return fail(name(e) + " receives " + std::to_string(c.id) + " twice");
+      is_told[at] = true;
+      if (c.status == WorkStatus::kFlushed) {
+        is_flushing = true;
+        continue;
+      }
+      if (is_flushing) return fail(name(e) + " receives behind a flush");
+      if (n == peer.messages.size()) return fail(name(e) + " receives what was never sent");
+      const Work& w = *peer.messages[n++];
+      const Bytes wanted = payload_of(w);
+      if (w.verb == Verb::kImmediate
+              ? c.immediate != w.value
+              : c.length != w.length ||
+                    !std::ranges::equal(Bytes(buffer->octets).first(c.length), wanted))
+        return fail(name(e) + " receives " + std::to_string(c.id) + " with other octets");
+    }
+    if (!e.side->srq && std::ranges::find(is_told, false) != is_told.end())
+      fail(name(e) + " never completes a receive");
+  }
+
+  void check_gaps() {
+    for (size_t i = 0; i < kEnds; ++i) {
+      size_t at = 0;
+      for (size_t r = 0; r <= kRegions; ++r) {
+        const size_t end = r < kRegions ? ends_[i].at[r] : ends_[i].memory.size();
+        if (std::memcmp(&ends_[i].memory[at], &untouched_[i][at], end - at) != 0)
+          fail(name(ends_[i]) + ": octets between the regions have changed");
+        if (r < kRegions) at = end + script_.sizes[r];
+      }
+    }
+  }
+
+  const Script& script_;
+  std::array<std::vector<uint8_t>, kEnds> untouched_;
+  std::array<End, kEnds> ends_;
+  Rig rig_;  // ends before the memory that it names
+  Observed observed_;
+};
+
+}  // namespace
+
+Observed play(const Script& script, const conformance::Kind& kind) {
+  return Player(script, kind).play();
+}
+
+}  // namespace ddpsock::differential
