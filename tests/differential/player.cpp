@@ -6,6 +6,7 @@
 
 #include "base/crc32c.h"
 #include "tests/conformance/rig.h"
+#include "tests/differential/oracle.h"
 
 namespace ddpsock::differential {
 namespace {
@@ -14,22 +15,10 @@ using conformance::Completion;
 using conformance::Refusal;
 using conformance::Rig;
 using conformance::Side;
-using conformance::WorkKind;
-using conformance::WorkStatus;
 namespace op = engine::op;
 
-constexpr size_t kGap = 64;  // between regions: nobody writes there
-constexpr size_t kSourceSize = 512 << 10;
-constexpr size_t kLastPayload = 256 << 10;  // begins before it
-constexpr int kMostSteps = 1000;            // until a region is free
-
-const std::vector<uint8_t>& source() {
-  static const std::vector<uint8_t> octets = conformance::pattern(kSourceSize);
-  return octets;
-}
-Bytes payload_of(const Work& w) {
-  return Bytes(source()).subspan(w.value % kLastPayload, w.length);
-}
+constexpr size_t kGap = 64;       // between regions: nobody writes there
+constexpr int kMostSteps = 1000;  // until a region is free
 
 // `whole` in `pieces` ranges, some of them perhaps empty.
 template <typename Range>
@@ -43,30 +32,7 @@ std::vector<Range> cut(Range whole, uint32_t pieces) {
   return parts;
 }
 
-WorkKind kind_of(Verb verb) {
-  switch (verb) {
-    case Verb::kSend:
-    case Verb::kSendInvalidate:
-      return WorkKind::kSend;
-    case Verb::kWrite:
-      return WorkKind::kWrite;
-    case Verb::kRead:
-      return WorkKind::kRead;
-    case Verb::kImmediate:
-      return WorkKind::kImmediate;
-    case Verb::kFetchAdd:
-      return WorkKind::kFetchAdd;
-    case Verb::kSwap:
-      return WorkKind::kSwap;
-    case Verb::kCmpSwap:
-      return WorkKind::kCmpSwap;
-    case Verb::kLocalInvalidate:
-      return WorkKind::kLocalInvalidate;
-  }
-  return WorkKind::kSend;
-}
-
-// One end, its memory, and what it has been promised.
+// One end and its memory.
 struct End {
   Side* side = nullptr;
   std::vector<uint8_t> memory;
@@ -74,14 +40,7 @@ struct End {
   std::array<std::optional<engine::Mr>, kRegions> mr;
   std::array<uint32_t, kRegions> stag{};  // the last that the region had
   std::array<uint64_t, kRegions> base_to{};
-  struct Buffer {
-    Receive receive;
-    std::vector<uint8_t> octets;
-  };
-  std::vector<Buffer> buffers;              // accepted, oldest first
-  std::vector<const Work*> accepted;        // oldest first
-  std::vector<const Work*> messages;        // of those
-  size_t signalled = 0;                     // of those
+  Promised promised;
   size_t told_sent = 0, told_received = 0;  // completions that are noted
 };
 
@@ -139,8 +98,7 @@ class Player {
   void fail(const std::string& what) {
     if (observed_.broken.empty()) observed_.broken = what;
   }
-  static std::string name(const End& e, const End& first) { return &e == &first ? "a" : "b"; }
-  std::string name(const End& e) const { return name(e, ends_[0]); }
+  std::string name(const End& e) const { return &e == ends_.data() ? "a" : "b"; }
 
   void begin(const Round& round) {
     for (const Registration& r : round.registrations) apply(r);
@@ -176,8 +134,8 @@ class Player {
   }
 
   void post(End& e, const Receive& r) {
-    e.buffers.push_back({r, std::vector<uint8_t>(r.size)});
-    const auto parts = cut(MutBytes(e.buffers.back().octets), r.pieces);
+    e.promised.buffers.push_back({r, std::vector<uint8_t>(r.size)});
+    const auto parts = cut(MutBytes(e.promised.buffers.back().octets), r.pieces);
     const engine::RecvWr wr{.id = r.id, .buffer = parts};
     const auto posted = e.side->srq ? e.side->srq->recv({&wr, 1}) : e.side->qp->recv({&wr, 1});
     if (posted.accepted != 1) fail("a receive is refused: " + describe_refusal(posted.reason));
@@ -196,7 +154,7 @@ class Player {
     for (size_t i = 0; i < all.size();) {
       const engine::Posted posted = e.side->qp->send(std::span(batch).subspan(i));
       if (posted.accepted > batch.size() - i) return fail("more accepted than offered");
-      for (const size_t end = i + posted.accepted; i < end; ++i) accept(e, all[i]);
+      for (const size_t end = i + posted.accepted; i < end; ++i) e.promised.note_accepted(all[i]);
       if (i == all.size()) return;
       note(name(e) + " is refused " + std::to_string(all[i].id) + ": " +
            describe_refusal(posted.reason));
@@ -204,12 +162,6 @@ class Player {
       ++i;
     }
   }
-  static void accept(End& e, const Work& w) {
-    e.accepted.push_back(&w);
-    if (w.is_message()) e.messages.push_back(&w);
-    if (w.is_signalled) ++e.signalled;
-  }
-
   static engine::SendWr request(const End& e, const End& peer, const Work& w,
                                 const std::vector<Bytes>& payload) {
     const auto r = static_cast<size_t>(w.region);
@@ -266,8 +218,8 @@ class Player {
   bool is_done() const {
     for (size_t i = 0; i < kEnds; ++i) {
       const End& e = ends_[i];
-      if (e.side->sent.size() < e.signalled) return false;
-      if (e.side->received.size() < ends_[1 - i].messages.size()) return false;
+      if (e.side->sent.size() < e.promised.signalled) return false;
+      if (e.side->received.size() < ends_[1 - i].promised.messages.size()) return false;
     }
     return true;
   }
@@ -300,10 +252,11 @@ class Player {
   }
 
   static bool is_silent(const End& e, uint64_t id) {
-    const auto work = std::ranges::find(e.accepted, id, [](const Work* w) { return w->id; });
-    return work != e.accepted.end() && !(*work)->is_signalled;
+    const auto work =
+        std::ranges::find(e.promised.accepted, id, [](const Work* w) { return w->id; });
+    return work != e.promised.accepted.end() && !(*work)->is_signalled;
   }
-  // From work `first_open` on the status is anybody's, but for the rules that check_sent() knows.
+  // From work `first_open` on the status is anybody's, but for the rules of oracle.h.
   void note_completions(End& e, uint64_t first_open) {
     for (; e.told_sent < e.side->sent.size(); ++e.told_sent) {
       const Completion& c = e.side->sent[e.told_sent];
@@ -359,8 +312,12 @@ class Player {
     rig_.a.poll();
     rig_.b.poll();
     for (size_t i = 0; i < kEnds; ++i) {
-      check_sent(ends_[i]);
-      check_received(ends_[i], ends_[1 - i]);
+      const End& e = ends_[i];
+      const Side& side = *e.side;
+      for (const std::string& wrong :
+           {judge_sent(e.promised, side.sent),
+            judge_received(e.promised, ends_[1 - i].promised, side.received, side.srq != nullptr)})
+        if (!wrong.empty()) fail(name(e) + " " + wrong);
     }
     if (script_.ending != Ending::kMidway && script_.ending != Ending::kCut) note_end(ender);
   }
@@ -376,59 +333,6 @@ class Player {
         note(name(e) + " ended: " + conformance::describe(e.side->qp->terminate_info()));
     }
   }
-  static bool is_answered(Verb verb) {
-    return verb == Verb::kRead || verb == Verb::kFetchAdd || verb == Verb::kSwap ||
-           verb == Verb::kCmpSwap;
-  }
-  // Each once, in order; of the silent ones those that failed; no success behind a flush, but of
-  // what had left before the answer to something earlier was given up.
-  void check_sent(const End& e) {
-    auto work = e.accepted.begin();
-    bool is_flushing = false;
-    for (const Completion& c : e.side->sent) {
-      while (work != e.accepted.end() && (*work)->id != c.id && !(*work)->is_signalled) ++work;
-      if (work == e.accepted.end() || (*work)->id != c.id)
-        return fail(name(e) + " completes " + std::to_string(c.id) + " out of turn");
-      if (c.kind != kind_of((*work)->verb)) return fail(name(e) + " completes another kind");
-      if (is_flushing && c.status != WorkStatus::kFlushed)
-        return fail(name(e) + " completes " + std::to_string(c.id) + " behind a flush");
-      is_flushing |= c.status == WorkStatus::kFlushed && !is_answered((*work)->verb);
-      ++work;
-    }
-    while (work != e.accepted.end() && !(*work)->is_signalled) ++work;
-    if (work != e.accepted.end()) fail(name(e) + " never completes " + std::to_string((*work)->id));
-  }
-
-  // Messages of the peer's, whole and in order, then flushes.
-  void check_received(End& e, const End& peer) {
-    size_t n = 0;
-    std::vector<bool> is_told(e.buffers.size());
-    bool is_flushing = false;
-    for (const Completion& c : e.side->received) {
-      const auto buffer =
-          std::ranges::find(e.buffers, c.id, [](const auto& b) { return b.receive.id; });
-      if (buffer == e.buffers.end()) return fail(name(e) + " receives what it never posted");
-      const auto at = static_cast<size_t>(buffer - e.buffers.begin());
-      if (is_told[at]) return fail(name(e) + " receives " + std::to_string(c.id) + " twice");
-      is_told[at] = true;
-      if (c.status == WorkStatus::kFlushed) {
-        is_flushing = true;
-        continue;
-      }
-      if (is_flushing) return fail(name(e) + " receives behind a flush");
-      if (n == peer.messages.size()) return fail(name(e) + " receives what was never sent");
-      const Work& w = *peer.messages[n++];
-      const Bytes wanted = payload_of(w);
-      if (w.verb == Verb::kImmediate
-              ? c.immediate != w.value
-              : c.length != w.length ||
-                    !std::ranges::equal(Bytes(buffer->octets).first(c.length), wanted))
-        return fail(name(e) + " receives " + std::to_string(c.id) + " with other octets");
-    }
-    if (!e.side->srq && std::ranges::find(is_told, false) != is_told.end())
-      fail(name(e) + " never completes a receive");
-  }
-
   void check_gaps() {
     for (size_t i = 0; i < kEnds; ++i) {
       size_t at = 0;
