@@ -8,7 +8,7 @@
 #include "base/process.h"
 #include "message/handle.h"
 #include "shim/pollers/epoll_watch.h"
-#include "shim/pollers/memory_watch.h"
+#include "shim/pollers/watched_sets.h"
 #include "shim/threads.h"
 #include "stream/stream.h"
 
@@ -91,7 +91,7 @@ enum class Owner : uint8_t {
 void give_up(Socket& old, int fd, Owner owner) {
   const bool is_mine = owner == Owner::kSame;
   if (is_any_watched()) forget_watches_of(fd);
-  WatchedSet::forget_fd(fd, is_mine);
+  forget_member(fd, is_mine);
   const int socket = is_mine ? fd : -1;
   if (old.message.load(std::memory_order_acquire) != nullptr) return replace_message(old, socket);
   // Kept from being retired by a call's end while that is awaited.

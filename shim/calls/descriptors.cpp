@@ -15,7 +15,7 @@
 #include "shim/calls.h"
 #include "shim/calls/leaving.h"
 #include "shim/calls/stdio_files.h"
-#include "shim/pollers/memory_watch.h"
+#include "shim/pollers/watched_sets.h"
 #include "shim/program_memory.h"
 #include "shim/real.h"
 #include "shim/stream_call.h"
@@ -53,8 +53,8 @@ void duplicated(int from, int to) {
   const Hint hint = hint_of(from);
   set_hint(to, hint.origin, hint.reason);
   drop_stale_fd(to);
-  WatchedSet::share(from);
-  WatchedSet::forget(to);
+  share_set(from);
+  forget_set(to);
   // Then its duplicates must share a Socket from now on.
   if (!is_ours(from) && may_be_chosen_later(from)) enter_fd(from);
   // There it would not be known.

@@ -28,8 +28,8 @@
 #include "shim/calls/passed_fds.h"
 #include "shim/fd_table.h"
 #include "shim/libc_edge.h"
-#include "shim/pollers/memory_watch.h"
 #include "shim/pollers/readiness.h"
+#include "shim/pollers/watched_sets.h"
 #include "shim/program_memory.h"
 #include "shim/real.h"
 #include "shim/stream_call.h"
@@ -137,7 +137,7 @@ unsigned prepare_to_pass(std::span<const mmsghdr> messages, LeavingListeners& li
   }
   for (const mmsghdr& m : messages.first(good))
     visit_passed_fds(m.msg_hdr, [&](int fd) {
-      WatchedSet::share(fd);
+      share_set(fd);
       listeners.note(fd);
     });
   return good;
@@ -153,7 +153,7 @@ int refuse() {
   if (is_any_ours())
     visit_passed_fds(message, [](int fd) {
       drop_stale_fd(fd);
-      WatchedSet::forget(fd);
+      forget_set(fd);
     });
   if ((flags & MSG_PEEK) == 0) enter_received_listeners(message);
 }

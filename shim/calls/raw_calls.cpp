@@ -25,8 +25,8 @@
 #include "shim/fd_table.h"
 #include "shim/libc_edge.h"
 #include "shim/policy/rings.h"
-#include "shim/pollers/memory_watch.h"
 #include "shim/pollers/readiness.h"
+#include "shim/pollers/watched_sets.h"
 #include "shim/program_memory.h"
 
 namespace ddpsock::shim {
@@ -373,7 +373,7 @@ long create(const RawCall& r) {
     for (int i = 0; i < 2; ++i) drop_stale_fd(pointer<int>(r.a)[i]);
   } else {
     drop_stale_fd(number_of(result));
-    WatchedSet::forget(number_of(result));
+    forget_set(number_of(result));
   }
   return result;
 }

@@ -11,9 +11,12 @@
 #include "shim/calls.h"
 #include "shim/fd_table.h"
 #include "shim/pollers/epoll_watch.h"
+#include "shim/pollers/memory_bells.h"
 #include "shim/pollers/memory_look.h"
-#include "shim/pollers/memory_watch.h"
 #include "shim/pollers/readiness.h"
+#include "shim/pollers/set_change.h"
+#include "shim/pollers/set_wait.h"
+#include "shim/pollers/watched_sets.h"
 #include "shim/program_memory.h"
 #include "shim/real.h"
 
@@ -30,7 +33,7 @@ int created(int set) {
   if (set < 0) return set;
   drop_stale_fd(set);
   if (is_any_watched()) forget_watches_in(set);
-  WatchedSet::note_created(set);
+  note_set_created(set);
   return set;
 }
 
@@ -100,7 +103,7 @@ int ask_again(WatchedSet& watched, epoll_event* events, int count, int room, Ask
     if (most <= 0) break;
     const int got = ask(answer.data(), most);
     if (got <= 0) break;
-    count = absorb(events, count, answer.data(), watched.without_bells(answer.data(), got));
+    count = absorb(events, count, answer.data(), without_bells(watched, answer.data(), got));
     if (got < most) break;
   }
   return count;
@@ -122,12 +125,12 @@ int report(WatchedSet& watched, MemoryLook& look, epoll_event* events, int count
   // An event of the kernel's may have been an old bell's, and true only since.
   for (bool is_first = true; is_first || look.find(); is_first = false) {
     const std::span<const int> wires = look.wires();
-    const bool has_others = watched.has_others() || !wires.empty();
-    const bool is_asked = has_others && wires.empty() && watched.is_quiet();
-    const bool is_due = !is_asked && is_first && count == 0 && watched.is_kernel_due();
+    const bool has_others = watched.members().others().is_any() || !wires.empty();
+    const bool is_asked = has_others && wires.empty() && watched.deferral().is_quiet();
+    const bool is_due = !is_asked && is_first && count == 0 && watched.kernel_turn().is_due();
     if (!has_others && !is_due) break;
     const bool is_quiet = wires.empty() && watched.is_quiet_by_now();
-    if (!is_quiet && !is_due && !watched.may_others_be_ready(wires)) break;
+    if (!is_quiet && !is_due && !watched.members().others().may_be_ready(wires)) break;
     // Where there is not enough room for all, its answer goes first: it gives each a turn.
     const int before = count;
     if (is_quiet) {
@@ -137,7 +140,7 @@ int report(WatchedSet& watched, MemoryLook& look, epoll_event* events, int count
       watched.tell_all();
       count = ask_again(watched, events, count, room, ask);
     }
-    if (is_due) watched.note_kernel_asked();
+    if (is_due) watched.kernel_turn().note_asked();
     if (count == before) break;
     look.know({events, static_cast<size_t>(count)});
   }
@@ -177,12 +180,12 @@ int wait_beside_memory(WatchedSet& watched, epoll_event* events, int room,
             ? look_in_memory<MemoryLook::kFew>(watched, events, room, may_sleep, wait)
             : look_in_memory<MemoryLook::kAll>(watched, events, room, may_sleep, wait);
     if (found > 0) return found;
-    if (may_sleep && !watched.settle()) continue;
+    if (may_sleep && !settle(watched)) continue;
     watched.tell_all();
     if (may_sleep) ++base::effort.waits;
     int all = wait(events, room, deadline);
     if (all < 0) return all;
-    all = watched.without_bells(events, all);
+    all = without_bells(watched, events, all);
     if (all > 0)
       return MemoryLook::is_few(watched)
                  ? add_what_is_in_memory<MemoryLook::kFew>(watched, events, all, room, wait)
@@ -197,13 +200,13 @@ template <typename Wait>
 int wait_in_kernel(WatchedSet& watched, epoll_event* events, int room, const PollDeadline& deadline,
                    Wait wait) {
   constexpr int kMostStale = 8;
-  watched.settle();
+  settle(watched);
   watched.tell_all();
   for (int stale = 0;; ++stale) {
     ++base::effort.waits;
     const int got = wait(events, room, deadline);
     if (got <= 0) return got;
-    int all = watched.without_bells(events, got);
+    int all = without_bells(watched, events, got);
     if (all > 0 && all < got)
       all = ask_again(watched, events, all, room, [=](epoll_event* at, int space) {
         return wait(at, space, PollDeadline::after_ms(0));
@@ -225,16 +228,16 @@ int wait_on(int set, epoll_event* events, int room, const PollDeadline& deadline
     });
   };
   WatchedSet* watched =
-      room > 0 && is_sound(events, sizeof *events) ? WatchedSet::find(set) : nullptr;
-  std::optional<WatchedSet::Inside> inside;
+      room > 0 && is_sound(events, sizeof *events) ? find_watched_set(set) : nullptr;
+  std::optional<SetWait> inside;
   if (watched != nullptr) inside.emplace(*watched, set);
   if (!inside || !inside->is_of_set()) {
     inside.reset();
-    WatchedSet::settle_elsewhere(nullptr);
-    WatchedSet::tell_kernel();
+    settle_elsewhere(nullptr);
+    tell_kernel();
     return corrected(events, room, deadline);
   }
-  return watched->is_for_kernel(room)
+  return watched->members().is_for_kernel(room)
              ? wait_in_kernel(*watched, events, room, deadline, corrected)
              : wait_beside_memory(*watched, events, room, deadline, corrected);
 }
@@ -266,16 +269,16 @@ int own_epoll_create1(int flags) {
 // no socket of ours.
 static int change_early(int set, int operation, int fd, epoll_event* event) {
   const int result = real.epoll_ctl(set, operation, fd, event);
-  if (result == 0) WatchedSet::share(fd);
+  if (result == 0) share_set(fd);
   return result;
 }
 
 int own_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
   if (!is_any_ours()) return change_early(set, operation, fd, event);
   const epoll_event* const sound = is_sound(event, sizeof *event) ? event : nullptr;
-  std::optional<WatchedSet::Change> change;
+  std::optional<SetChange> change;
   const bool may_begin = operation != EPOLL_CTL_DEL && is_ours(fd);
-  if (is_any_set_watched() || (may_begin && WatchedSet::may_serve(set, fd)))
+  if (is_any_set_watched() || (may_begin && may_watch(set, fd)))
     change.emplace(set, operation, fd, sound);
   const bool is_deferred = change && change->defer();
   std::optional<MemberChange> member;
@@ -287,10 +290,10 @@ int own_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
   if (change) {
     change->note();
   } else if (is_any_set_watched()) {  // it is since
-    WatchedSet::Change::note_late(set, operation, fd, sound);
+    SetChange::note_late(set, operation, fd, sound);
   }
   if (!is_ours(fd)) {
-    WatchedSet::share(fd);  // if it is a set: who holds it relies on the kernel
+    share_set(fd);  // if it is a set: who holds it relies on the kernel
     return result;
   }
   engine::user_stream_engine().note_edges();  // also of sets that this process has inherited

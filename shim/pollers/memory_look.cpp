@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/process.h"
 #include "base/spin.h"
+#include "shim/pollers/memory_bells.h"
 #include "shim/real.h"
 
 namespace ddpsock::shim {
@@ -22,13 +23,14 @@ constexpr uint32_t kWritable = EPOLLOUT | EPOLLWRNORM;
 }  // namespace
 
 void MemoryLook::look(unsigned most) {
-  const unsigned end = std::min(set_.end_.load(std::memory_order_acquire), most);
+  StreamTable& streams = set_.members().streams();
+  const unsigned end = std::min(streams.end(), most);
   // Where the last call stopped for want of room.
-  const unsigned first = end > 0 ? set_.next_.load(std::memory_order_relaxed) % end : 0;
-  for (unsigned n = 0; n < end; ++n) add(set_.watches_[(first + n) % end], (first + n) % end);
+  const unsigned first = end > 0 ? streams.first() % end : 0;
+  for (unsigned n = 0; n < end; ++n) add(streams.at((first + n) % end), (first + n) % end);
 }
 
-void MemoryLook::add(WatchedSet::Watch& w, unsigned place) {
+void MemoryLook::add(WatchedStream& w, unsigned place) {
   const uint32_t version = w.version.load();
   const int fd = w.fd.load(std::memory_order_acquire) - 1;
   if (fd < 0 || socket_at(fd) == nullptr) return;
@@ -64,12 +66,12 @@ bool MemoryLook::is_wanted(const Item& item) {
 
 // What a program is to be told, of what it asked for. Edges of writability are the kernel's.
 uint32_t MemoryLook::news_of(const Item& item, const engine::Glance& glance) {
-  const WatchedSet::Watch& w = *item.watch;
+  const WatchedStream& w = *item.watch;
   const uint32_t wanted = is_wanted(item) ? w.events.load(std::memory_order_relaxed) : 0;
   const bool is_edge = (wanted & EPOLLET) != 0;
   uint32_t news = 0;
   if (glance.has_bytes && !(is_edge && w.reported.load(std::memory_order_relaxed) ==
-                                           WatchedSet::Watch::mark(item.version, glance.position)))
+                                           WatchedStream::mark(item.version, glance.position)))
     news = wanted & kReadable;
   if ((wanted & kWritable) != 0 && !is_edge && glance.is_in_memory &&
       item.stream->has_memory_room())
@@ -83,7 +85,7 @@ bool MemoryLook::note(unsigned i, const engine::Glance& glance) {
   const uint32_t news = news_of(item, glance);
   if (glance.peer_cpu != 0) peer_cpu_ = glance.peer_cpu;
   if (glance.is_in_memory && glance.ready_since == 0 &&
-      set_.end_.load(std::memory_order_relaxed) > 1)
+      set_.members().streams().end(std::memory_order_relaxed) > 1)
     item.stream->want_order();
   item.is_on_wire = !glance.is_in_memory || glance.is_wire_in_use || glance.may_have_ended;
   if ((news & ~item.news) == 0) return false;
@@ -144,12 +146,12 @@ bool MemoryLook::is_writable(const Item& item) {
 // The events of a stream that are now being reported, and whose they are. Of two threads one gets
 // an edge.
 uint32_t MemoryLook::take(Item& item, uint64_t& data) {
-  WatchedSet::Watch& w = *item.watch;
+  WatchedStream& w = *item.watch;
   uint32_t news = item.news;
   data = w.data.load(std::memory_order_acquire);
   if (!is_current(item)) return 0;
   if ((news & kReadable) == 0) return news;
-  const uint64_t mark = WatchedSet::Watch::mark(item.version, item.position);
+  const uint64_t mark = WatchedStream::mark(item.version, item.position);
   const uint32_t wanted = w.events.load(std::memory_order_relaxed);
   if ((wanted & EPOLLET) == 0) {
     w.reported.store(mark, std::memory_order_relaxed);
@@ -158,7 +160,7 @@ uint32_t MemoryLook::take(Item& item, uint64_t& data) {
   } else if ((wanted & kWritable) != 0 && is_writable(item)) {
     news |= wanted & kWritable;  // an edge tells all that is so
   }
-  WatchedSet::lying_in_ = &set_;
+  note_lying_in(set_);
   item.stream->set_watcher(base::thread_id());
   w.has_lazy_bell.exchange(true);
   if (is_current(item)) return news;
@@ -245,7 +247,7 @@ int MemoryLook::put(epoll_event* events, int count, int room) {
   for (unsigned n = 0; n < found_; ++n) {
     Item& item = found_item(n);
     if (item.kernel_event == kNone && count == room) {
-      set_.next_.store(item.place, std::memory_order_relaxed);
+      set_.members().streams().begin_at(item.place);
       break;
     }
     uint64_t data;

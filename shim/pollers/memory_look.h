@@ -26,7 +26,7 @@ class MemoryLook {
     explicit Item(int number) : use(number), fd(number) {}
 
     SocketUse use;
-    WatchedSet::Watch* watch = nullptr;
+    WatchedStream* watch = nullptr;
     engine::Stream* stream = nullptr;
     int fd;
     uint32_t version = 0;  // of the watch
@@ -44,7 +44,7 @@ class MemoryLook {
  public:
   // Most sets hold few of the streams that they would have room for, and threads, coroutines and
   // signal handlers with small stacks wait for those too.
-  static constexpr unsigned kFew = 8, kAll = WatchedSet::kMost;
+  static constexpr unsigned kFew = 8, kAll = StreamTable::kMost;
   template <unsigned kItems>
   struct Room {
     Room() {}
@@ -56,9 +56,7 @@ class MemoryLook {
     std::array<uint64_t, kItems> order;
     std::array<int, kItems> wires;
   };
-  static bool is_few(const WatchedSet& set) {
-    return set.end_.load(std::memory_order_acquire) <= kFew;
-  }
+  static bool is_few(WatchedSet& set) { return set.members().streams().end() <= kFew; }
 
   // What comes into the set meanwhile and has no room is not looked at.
   template <unsigned kItems>
@@ -92,7 +90,7 @@ class MemoryLook {
 
  private:
   void look(unsigned most);
-  void add(WatchedSet::Watch& w, unsigned place);
+  void add(WatchedStream& w, unsigned place);
   bool pass();
   bool note(unsigned i, const engine::Glance& glance);
   static bool is_wanted(const Item& item);

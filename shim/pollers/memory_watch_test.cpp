@@ -26,6 +26,9 @@
 #include "base/kernel_call.h"
 #include "base/unfinished.h"
 #include "shim/pollers/epoll_watch.h"
+#include "shim/pollers/set_change.h"
+#include "shim/pollers/set_wait.h"
+#include "shim/pollers/watched_sets.h"
 #include "shim/real.h"
 #include "shim/test_parts.h"
 
@@ -514,9 +517,10 @@ TEST_F(MemoryWatch, WhatIsAddedBeforeItsDeletionIsKnownStaysAMember) {
   });
   EXPECT_EQ(control(EPOLL_CTL_DEL, 0, 0), 0);
   other.end();
-  WatchedSet* const watched = WatchedSet::find(set);
+  WatchedSet* const watched = find_watched_set(set);
   ASSERT_NE(watched, nullptr);
-  EXPECT_TRUE(watched->has_others()) << "it is the kernel's: nobody knows which it heard last";
+  EXPECT_TRUE(watched->members().others().is_any())
+      << "it is the kernel's: nobody knows which it heard last";
   ring(0);
   epoll_event event{};
   ASSERT_EQ(epoll_wait(set, &event, 1, 0), 1);
@@ -529,9 +533,9 @@ TEST_F(MemoryWatch, WhatIsClosedBeforeItIsKnownIsNoMember) {
   Meanwhile other(When::kBehind, is_add, [this] { close(std::exchange(fds[0], -1)); });
   EXPECT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
   other.end();
-  WatchedSet* const watched = WatchedSet::find(set);
+  WatchedSet* const watched = find_watched_set(set);
   ASSERT_NE(watched, nullptr);
-  EXPECT_FALSE(watched->has(number));
+  EXPECT_EQ(watched->members().streams().find(number), nullptr);
 }
 
 // The first members of a set, of two threads.
@@ -565,7 +569,7 @@ TEST_F(MemoryWatch, ASetThatAHandlerChangesInsideAChangeIsTheKernels) {
   EXPECT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
   real.epoll_ctl = epoll_ctl_of_libc;
   signal(SIGUSR1, SIG_DFL);
-  EXPECT_EQ(WatchedSet::find(set), nullptr);
+  EXPECT_EQ(find_watched_set(set), nullptr);
   publish(0);
   ring(0);
   EXPECT_EQ(look(), 0u);
@@ -581,7 +585,7 @@ TEST_F(MemoryWatch, WhatAHandlerClosesInsideAChangeIsNoMember) {
   act_of_handler = [&] {
     const int number = std::exchange(fds[1], -1);
     close(number);
-    is_member = WatchedSet::find(set)->has(number);
+    is_member = find_watched_set(set)->members().streams().find(number) != nullptr;
   };
   signal(SIGUSR1, [](int) { act_of_handler(); });
   real.epoll_ctl = [](int to, int operation, int fd, epoll_event* event) {
@@ -625,7 +629,7 @@ TEST_F(MemoryWatch, WhatWasPutOffComesBeforeAHandlersChange) {
 // in no set. By each call it would be minutes.
 TEST_F(MemoryWatch, AChangeThatDoesNotEndIsWaitedForOnce) {
   ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
-  WatchedSet* const watched = WatchedSet::find(set);
+  WatchedSet* const watched = find_watched_set(set);
   ASSERT_NE(watched, nullptr);
   std::atomic<bool> is_held = false, may_end = false;
   std::thread holder([&] {
@@ -638,7 +642,7 @@ TEST_F(MemoryWatch, AChangeThatDoesNotEndIsWaitedForOnce) {
   for (uint64_t i = 0; i < 300; ++i) EXPECT_EQ(control(EPOLL_CTL_MOD, 0, EPOLLIN, 1'000 + i), 0);
   may_end = true;
   holder.join();
-  EXPECT_EQ(WatchedSet::find(set), nullptr);
+  EXPECT_EQ(find_watched_set(set), nullptr);
   ring(0);
   epoll_event event{};
   ASSERT_EQ(epoll_wait(set, &event, 1, 0), 1);
@@ -649,17 +653,17 @@ TEST_F(MemoryWatch, AChangeThatDoesNotEndIsWaitedForOnce) {
 // another set.
 TEST_F(MemoryWatch, WhoComesLateIsNotInsideAnotherSet) {
   ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
-  WatchedSet* const watched = WatchedSet::find(set);
+  WatchedSet* const watched = find_watched_set(set);
   ASSERT_NE(watched, nullptr);
-  EXPECT_TRUE(WatchedSet::Inside(*watched, set).is_of_set());
-  WatchedSet::share(set);
-  EXPECT_FALSE(WatchedSet::Inside(*watched, set).is_of_set());
+  EXPECT_TRUE(SetWait(*watched, set).is_of_set());
+  share_set(set);
+  EXPECT_FALSE(SetWait(*watched, set).is_of_set());
   const int other = epoll_create1(EPOLL_CLOEXEC);
   epoll_event event{};
   event.events = EPOLLIN;
   ASSERT_EQ(epoll_ctl(other, EPOLL_CTL_ADD, fds[1], &event), 0);
-  EXPECT_EQ(WatchedSet::find(other), watched);
-  EXPECT_FALSE(WatchedSet::Inside(*watched, set).is_of_set());
+  EXPECT_EQ(find_watched_set(other), watched);
+  EXPECT_FALSE(SetWait(*watched, set).is_of_set());
   close(other);
 }
 
@@ -668,7 +672,7 @@ TEST_F(MemoryWatch, AChangeThatAHandlerJumpsOutOfHoldsNobodyUp) {
   static const auto epoll_ctl_of_libc = real.epoll_ctl;
   static sigjmp_buf back;
   ASSERT_EQ(control(EPOLL_CTL_ADD, 1, EPOLLIN), 0);
-  WatchedSet* const watched = WatchedSet::find(set);
+  WatchedSet* const watched = find_watched_set(set);
   ASSERT_NE(watched, nullptr);
   // Itself: where a sanitizer has its own siglongjmp, ours is not called, and finds no frames.
   act_of_handler = [] {
@@ -682,7 +686,7 @@ TEST_F(MemoryWatch, AChangeThatAHandlerJumpsOutOfHoldsNobodyUp) {
   }
   real.epoll_ctl = epoll_ctl_of_libc;
   signal(SIGUSR1, SIG_DFL);
-  EXPECT_EQ(WatchedSet::find(set), nullptr) << "what the kernel has heard is not known";
+  EXPECT_EQ(find_watched_set(set), nullptr) << "what the kernel has heard is not known";
   bool is_held = false;
   std::thread([&] { is_held = WatchedSet::Hold(*watched).is_held(); }).join();
   EXPECT_TRUE(is_held);
@@ -699,13 +703,13 @@ TEST_F(MemoryWatch, MembersThatComeAtOnceAreToldApart) {
     while (arrived < 2 * nth) std::this_thread::yield();
   };
   const auto come_and_go = [&](size_t i, int round) {
-    WatchedSet::Change(set, EPOLL_CTL_DEL, fds[i], nullptr).note();
+    SetChange(set, EPOLL_CTL_DEL, fds[i], nullptr).note();
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = 100 + i;
     arrived.fetch_add(1);
     while (arrived < 6 * round + 2) continue;
-    WatchedSet::Change(set, EPOLL_CTL_ADD, fds[i], &event).note();
+    SetChange(set, EPOLL_CTL_ADD, fds[i], &event).note();
     meet(3 * round + 2);
   };
   for (const size_t i : {0, 1}) ASSERT_EQ(control(EPOLL_CTL_ADD, i, EPOLLIN), 0);
@@ -759,10 +763,10 @@ TEST_F(MemoryWatch, ClosedSetsDoNotUseUpThePlaces) {
 TEST_F(MemoryWatch, ASetThatWasClosedIsForgottenWithItsNumber) {
   for (int i = 0; i < 40; ++i) {
     const int other = epoll_create1(EPOLL_CLOEXEC);
-    EXPECT_EQ(WatchedSet::find(other), nullptr) << "set " << i;
+    EXPECT_EQ(find_watched_set(other), nullptr) << "set " << i;
     epoll_event event{.events = EPOLLIN, .data = {}};
     ASSERT_EQ(epoll_ctl(other, EPOLL_CTL_ADD, fds[0], &event), 0);
-    EXPECT_NE(WatchedSet::find(other), nullptr) << "set " << i;
+    EXPECT_NE(find_watched_set(other), nullptr) << "set " << i;
     close(other);
   }
 }

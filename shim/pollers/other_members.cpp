@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/cancellation.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/keep_errno.h"
 #include "shim/real.h"
@@ -18,6 +19,7 @@ namespace {
 
 // epoll's flags beside what poll() knows.
 constexpr uint32_t kPollEvents = 0x3fff;
+constexpr Duration kBusy = Duration::from_ms(100);
 
 // What the kernel says of a set. Null: not all of it, or nothing.
 class Listing {
@@ -158,6 +160,14 @@ bool OtherMembers::may_be_ready(std::span<const int> streams) {
     is_any |= all[i].revents != 0;
   }
   return is_any;
+}
+
+void OtherMembers::note_report() {
+  busy_until_.store((base::now() + kBusy).ns, std::memory_order_relaxed);
+}
+
+bool OtherMembers::was_reported_lately() const {
+  return base::now() < Time{busy_until_.load(std::memory_order_relaxed)};
 }
 
 }  // namespace ddpsock::shim

@@ -36,6 +36,11 @@ class OtherMembers {
   // nothing to ask about.
   bool may_be_ready(std::span<const int> streams);
 
+  // The kernel reports one.
+  void note_report();
+  // Something that was ready will be so again before long.
+  bool was_reported_lately() const;
+
  private:
   struct Member {
     std::atomic<int> fd;  // plus 1; 0: free
@@ -46,7 +51,8 @@ class OtherMembers {
   void learn_line(const char* line);
 
   std::atomic<bool> has_more_;
-  std::atomic<unsigned> end_;  // places from here on were never used
+  std::atomic<unsigned> end_;        // places from here on were never used
+  std::atomic<int64_t> busy_until_;  // nanoseconds
   std::array<Member, kMost> members_;
 };
 

@@ -7,8 +7,8 @@
 #include "shim/calls.h"
 #include "shim/fd_table.h"
 #include "shim/pollers/memory_glances.h"
-#include "shim/pollers/memory_watch.h"
 #include "shim/pollers/readiness.h"
+#include "shim/pollers/watched_sets.h"
 #include "shim/program_memory.h"
 #include "shim/real.h"
 
@@ -45,9 +45,9 @@ bool is_correctable(int fd, bool is_for_reading, bool is_for_writing) {
 
 // Who asks about a set from outside relies on the kernel.
 void leave_sets_to_kernel(const pollfd* fds, nfds_t count) {
-  WatchedSet::tell_kernel();
+  tell_kernel();
   if (!is_any_set_watched()) return;
-  for (nfds_t i = 0; i < count; ++i) WatchedSet::share(fds[i].fd);
+  for (nfds_t i = 0; i < count; ++i) share_set(fds[i].fd);
 }
 
 bool is_any_correctable(const pollfd* fds, nfds_t count) {
@@ -171,10 +171,10 @@ struct SelectSets {
   }
 
   void leave_sets_to_kernel(int count) const {
-    WatchedSet::tell_kernel();
+    tell_kernel();
     if (!is_any_set_watched() || count > kMostSelected) return;
     for (int fd = 0; fd < count; ++fd)
-      if (is_in(readers, fd)) WatchedSet::share(fd);
+      if (is_in(readers, fd)) share_set(fd);
   }
 
   int withdraw_untrue(int count) const {

@@ -23,7 +23,7 @@
 #include "shim/exec_environment.h"
 #include "shim/fd_table.h"
 #include "shim/log.h"
-#include "shim/pollers/memory_watch.h"
+#include "shim/pollers/watched_sets.h"
 #include "shim/real.h"
 #include "shim/run/exec_target.h"
 #include "shim/run/inherit.h"
@@ -154,7 +154,7 @@ int run_apart(const Execution& e, Run run) {
 template <typename Run>
 int run_carrying(const Execution& e, Run run) {
   pid_t child = 0;
-  WatchedSet::tell_kernel();  // it may have sets of ours, and nothing else of them
+  tell_kernel();  // it may have sets of ours, and nothing else of them
   if (!has_streams()) return run(e.environment, child);
   const InheritedStreams streams(e.actions, e.is_beside());
   if (!streams.is_any() || !may_carry(e, streams)) return run_apart(e, run);

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "shim/pollers/stream_table.h"
+
+namespace ddpsock::shim {
+
+WatchedStream* StreamTable::find(int fd) {
+  WatchedStream* found = nullptr;
+  each([&](WatchedStream& w, int watched) {
+    if (watched == fd) found = &w;
+  });
+  return found;
+}
+
+int StreamTable::count_wanted() {
+  int count = 0;
+  each([&](WatchedStream& w, int) {
+    if (w.is_wanted.load(std::memory_order_relaxed)) ++count;
+  });
+  return count;
+}
+
+WatchedStream* StreamTable::take_place() {
+  for (unsigned i = 0; i < kMost; ++i) {
+    if (streams_[i].fd.load(std::memory_order_relaxed) != 0) continue;
+    if (end_.load(std::memory_order_relaxed) <= i) end_.store(i + 1, std::memory_order_release);
+    return &streams_[i];
+  }
+  return nullptr;
+}
+
+void StreamTable::clear() {
+  const unsigned end = end_.load(std::memory_order_acquire);
+  for (unsigned i = 0; i < end; ++i) streams_[i].free();
+  end_.store(0, std::memory_order_relaxed);
+}
+
+void StreamTable::clear_unseen() {
+  for (WatchedStream& w : streams_) w.free();
+  end_.store(0, std::memory_order_relaxed);
+}
+
+}  // namespace ddpsock::shim
