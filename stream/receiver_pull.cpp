@@ -100,7 +100,6 @@ ssize_t ChunkReceiver::pull_directly(const Fpdu& fpdu, uint32_t rest) {
   to_.put(p + kChunkHeader, here);
   c_.r.received.bytes_copied.add(here);
   count(fpdu);
-  if (data_ == nullptr && !move_to_block()) return -1;
   beg_ = end_ = 0;
   slices[used] = {data_, rest - coming + kChunkHeader};
   const ssize_t n = receive_message({slices, used + 1}, MSG_DONTWAIT);
