@@ -38,12 +38,6 @@ ChunkReceiver::ChunkReceiver(Connection& c, int fd, IoCursor& to, int flags, siz
       got_(got) {
   // A call that lost its descriptor has left the byte that goes with the last it delivered.
   if (inbox_.left == 0) must_drop_ = std::exchange(inbox_.has_kept_byte, false);
-  if (inbox_.block != Blocks::kNoBlock) {
-    data_ = c_.arena.blocks.data(inbox_.block);
-    capacity_ = Blocks::kBlockSize;
-    beg_ = inbox_.beg;
-    end_ = inbox_.end;
-  }
 }
 
 Io ChunkReceiver::run() {
@@ -52,7 +46,8 @@ Io ChunkReceiver::run() {
     look_for_border();
     // What was read beyond it is taken for what it is.
     const bool is_full = to_.left() == 0;
-    if (is_near_border_ && (!is_full || end_ > beg_) && (c_.is_beyond_next() || is_at_memory(c_))) {
+    if (is_near_border_ && (!is_full || !buffer_.is_empty()) &&
+        (c_.is_beyond_next() || is_at_memory(c_))) {
       is_at_border_ = true;
       break;
     }
@@ -75,7 +70,7 @@ Io ChunkReceiver::run() {
     if (n > 0) continue;
     if (n < 0 && error_ == 0) error_ = errno;
     // The rest of an FPDU never comes, and is no second reason.
-    if (is_told_once(error_)) beg_ = end_;
+    if (is_told_once(error_)) buffer_.drop(buffer_.size());
     if (n == 0) on_end();
     break;
   }
@@ -114,11 +109,11 @@ bool ChunkReceiver::outlive_flood() {
     }
   }
   has_dropped_ = true;
-  if (data_ == small_ && end_ > beg_ && !move_to_block()) return false;
-  inbox_.beg = beg_;
-  inbox_.end = end_;
+  if (!buffer_.leave_stack()) return fail_for_memory();
+  buffer_.put_on_record();
+  const uint32_t before = inbox_.beg;
   error_ = Scan(c_, fd_, 0).drop_empty();
-  beg_ = inbox_.beg;
+  buffer_.drop(inbox_.beg - before);
   return error_ == 0;
 }
 
@@ -138,11 +133,11 @@ bool ChunkReceiver::wants_more() const {
 void ChunkReceiver::deliver() {
   if (inbox_.left == 0) return;
   const auto n = static_cast<uint32_t>(std::min<size_t>(inbox_.left, to_.left()));
-  put(data_ + beg_, n);
-  beg_ += n;
+  put(buffer_.bytes().data(), n);
+  buffer_.drop(n);
   inbox_.left -= n;
   if (inbox_.left > 0) return;
-  beg_ += inbox_.skip;
+  buffer_.drop(inbox_.skip);
   must_drop_ = inbox_.has_kept_byte;
   inbox_.has_kept_byte = false;
 }
@@ -159,26 +154,26 @@ void ChunkReceiver::put(const uint8_t* from, uint32_t n) {
 
 ChunkReceiver::Front ChunkReceiver::look() {
   for (;;) {
-    if (end_ - beg_ < kChunkHeader) return Front::kIncomplete;
+    if (buffer_.size() < kChunkHeader) return Front::kIncomplete;
     const Fpdu fpdu = front();
     if (fpdu.is(Fpdu::Verdict::kPartial)) return Front::kIncomplete;
     if (!fpdu.is_of_stream) {
-      error_ = take_control(c_, fd_, {data_ + beg_, std::min(end_ - beg_, fpdu.size)});
+      error_ = take_control(c_, fd_, buffer_.bytes().first(std::min(buffer_.size(), fpdu.size)));
       if (error_ == EPROTOTYPE) {
         // What was read with the marker is plain.
-        beg_ += fpdu.size;
-        inbox_.left = end_ - beg_;
+        buffer_.drop(fpdu.size);
+        inbox_.left = buffer_.size();
         inbox_.skip = 0;
       }
       if (error_ != 0) return Front::kFailed;
-      beg_ += fpdu.size;
+      buffer_.drop(fpdu.size);
       ++empty_;
       continue;
     }
     if (!is_good(fpdu)) return Front::kFailed;
     accept(fpdu);
     if (fpdu.payload > 0) return Front::kVerified;
-    beg_ += inbox_.skip;
+    buffer_.drop(inbox_.skip);
     ++empty_;
     // Other bytes may lie between this FPDU and the next.
     if (is_near_border_) return Front::kVerified;
@@ -189,7 +184,7 @@ ChunkReceiver::Front ChunkReceiver::look() {
 bool ChunkReceiver::is_good(const Fpdu& fpdu) {
   if (c_.r.has_crc) c_.count_crc();
   if (fpdu.is(Fpdu::Verdict::kChunk)) return true;
-  if (is_watched()) tell_received(c_, {data_ + beg_, fpdu.size});
+  if (is_watched()) tell_received(c_, {buffer_.bytes().data(), fpdu.size});
   error_ = fail_crc(c_, fd_);
   return false;
 }
@@ -201,17 +196,17 @@ void ChunkReceiver::count(const Fpdu& fpdu) {
 
 void ChunkReceiver::accept(const Fpdu& fpdu) {
   if (is_watched()) [[unlikely]]
-    tell_received(c_, {data_ + beg_, fpdu.size});
+    tell_received(c_, {buffer_.bytes().data(), fpdu.size});
   count(fpdu);
   inbox_.left = fpdu.payload;
   inbox_.skip = fpdu.trailer();
-  beg_ += kChunkHeader;
+  buffer_.drop(kChunkHeader);
 }
 
 void ChunkReceiver::on_end() {
-  if (end_ == beg_ || !has_peer_ended(fd_)) return;
+  if (buffer_.is_empty() || !has_peer_ended(fd_)) return;
   error_ = fail_cut(c_, fd_);
-  if (error_ == 0) beg_ = end_;
+  if (error_ == 0) buffer_.drop(buffer_.size());
 }
 
 // Programs take what FIONREAD told as all there is, and then wait for an edge. Part of an FPDU that
@@ -236,14 +231,17 @@ Io ChunkReceiver::finish() {
     if (read(is_near_border_ ? 0 : kChunkHeader, MSG_DONTWAIT) <= 0)
       error_ = fail_lost(c_, fd_, "a byte known to be queued is gone");
   }
-  if (c_.is_state(StreamState::kFailed)) beg_ = end_ = inbox_.left = 0;
-  if (beg_ == end_ && inbox_.left == 0) {
-    inbox_.free_buffer(c_.arena.blocks);
-  } else if (data_ == small_ && !move_to_block()) {
-    beg_ = end_ = 0;
+  if (c_.is_state(StreamState::kFailed)) {
+    buffer_.clear();
+    inbox_.left = 0;
   }
-  inbox_.beg = beg_;
-  inbox_.end = end_;
+  if (buffer_.is_empty() && inbox_.left == 0) {
+    buffer_.free();
+  } else if (!buffer_.leave_stack()) {
+    fail_for_memory();
+    buffer_.clear();
+  }
+  buffer_.put_on_record();
   if (rx_.count.is_known()) [[unlikely]]
     settle_count();
   if (error_ == EPROTOTYPE) [[unlikely]]

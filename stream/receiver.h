@@ -8,6 +8,7 @@
 #include "stream/descriptor.h"
 #include "stream/io_cursor.h"
 #include "stream/patience.h"
+#include "stream/receive_buffer.h"
 
 namespace ddpsock::engine {
 
@@ -25,15 +26,11 @@ class ChunkReceiver {
  private:
   enum class Front : uint8_t { kVerified, kIncomplete, kFailed };
 
-  // Bytes up to here are buffered on the stack; more, or a rest that outlives the call, takes a
-  // block.
-  static constexpr uint32_t kSmallBuffer = 4096 + kChunkHeader + kMaxTrailer + 1;
-
   void deliver();
   void put(const uint8_t* from, uint32_t n);
   Front look();
   // The FPDU at the front of the buffer.
-  Fpdu front() const { return c_.reader().look({data_ + beg_, end_ - beg_}); }
+  Fpdu front() const { return c_.reader().look(buffer_.bytes()); }
   bool is_good(const Fpdu& fpdu);
   void count(const Fpdu& fpdu);
   void accept(const Fpdu& fpdu);
@@ -59,7 +56,7 @@ class ChunkReceiver {
   bool prepare_to_sleep();
   void wake_up(bool has_taken = false);
   bool make_room(uint32_t ask);
-  bool move_to_block();
+  bool fail_for_memory();
   void on_end();
   void settle_count();
   Io finish();
@@ -79,9 +76,7 @@ class ChunkReceiver {
   bool must_drop_ = false;  // the kept byte of an FPDU that is delivered to its end
   bool is_at_border_ = false;
   bool is_drained_ = false;  // the last read took all that the kernel had
-  uint8_t* data_ = nullptr;
-  uint32_t capacity_ = 0, beg_ = 0, end_ = 0;
-  uint8_t small_[kSmallBuffer];
+  ReceiveBuffer buffer_{inbox_, c_.arena.blocks};
 };
 
 }  // namespace ddpsock::engine

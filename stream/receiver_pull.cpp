@@ -36,7 +36,7 @@ uint32_t first_read_size(size_t room) {
 }  // namespace
 
 ssize_t ChunkReceiver::pull() {
-  const uint32_t have = end_ - beg_;
+  const uint32_t have = buffer_.size();
   const bool may_wait = (flags_ & MSG_DONTWAIT) == 0 && wants_more();
   const int flags = may_wait ? 0 : MSG_DONTWAIT;
   const size_t room = to_.left();
@@ -70,11 +70,11 @@ ssize_t ChunkReceiver::pull() {
 ssize_t ChunkReceiver::keep_last_byte(int flags) {
   if (!make_room(1)) return -1;
   if ((flags & MSG_DONTWAIT) == 0 && !prepare_to_sleep()) return -1;
-  const ssize_t n = base::sys.recv(fd_, data_ + end_, 1, flags | MSG_PEEK);
+  const ssize_t n = base::sys.recv(fd_, buffer_.room().data(), 1, flags | MSG_PEEK);
   if ((flags & MSG_DONTWAIT) == 0) wake_up();
   if (error_ != 0) return -1;
   if (n <= 0) return n;
-  const Fpdu fpdu = c_.reader().look({data_ + beg_, end_ + 1 - beg_});
+  const Fpdu fpdu = c_.reader().look({buffer_.bytes().data(), buffer_.size() + 1});
   if (!is_good(fpdu)) return -1;
   accept(fpdu);
   inbox_.skip -= 1;
@@ -87,8 +87,8 @@ ssize_t ChunkReceiver::keep_last_byte(int flags) {
 // not bring again. 0: not possible with this scatter list.
 ssize_t ChunkReceiver::pull_directly(const Fpdu& fpdu, uint32_t rest) {
   iovec slices[kMaxSlices + 1];
-  const uint8_t* p = data_ + beg_;
-  const uint32_t here = end_ - beg_ - kChunkHeader;
+  const Bytes beginning = buffer_.bytes();
+  const uint32_t here = buffer_.size() - kChunkHeader;
   IoCursor ahead = to_;
   ahead.skip(here);
   const size_t coming = fpdu.payload - here;
@@ -96,29 +96,30 @@ ssize_t ChunkReceiver::pull_directly(const Fpdu& fpdu, uint32_t rest) {
   const size_t used = ahead.slice({slices, kMaxSlices}, covered);
   if (covered < coming) return 0;
 
-  const uint32_t crc = c_.r.has_crc ? base::crc32c({p, end_ - beg_}) : 0;
-  to_.put(p + kChunkHeader, here);
+  const uint32_t crc = c_.r.has_crc ? base::crc32c(beginning) : 0;
+  to_.put(beginning.data() + kChunkHeader, here);
   c_.r.received.bytes_copied.add(here);
   count(fpdu);
-  beg_ = end_ = 0;
-  slices[used] = {data_, rest - coming + kChunkHeader};
+  buffer_.clear();
+  uint8_t* const behind = buffer_.room().data();
+  slices[used] = {behind, rest - coming + kChunkHeader};
   const ssize_t n = receive_message({slices, used + 1}, MSG_DONTWAIT);
   if (n < static_cast<ssize_t>(rest)) {
     error_ = fail_lost(c_, fd_, "bytes that the kernel had announced are gone");
     return -1;
   }
-  end_ = static_cast<uint32_t>(static_cast<size_t>(n) - coming);
+  buffer_.add(static_cast<uint32_t>(static_cast<size_t>(n) - coming));
   const uint32_t trailer = rest - static_cast<uint32_t>(coming);
   if (c_.r.has_crc) {
     c_.count_crc();
-    if (!ChunkReader::is_intact(crc, {slices, used}, {data_, trailer})) {
+    if (!ChunkReader::is_intact(crc, {slices, used}, {behind, trailer})) {
       error_ = fail_crc(c_, fd_);
       return -1;
     }
   }
   to_.skip(coming);
   got_ += fpdu.payload;
-  beg_ = trailer;
+  buffer_.drop(trailer);
   is_drained_ = false;
   return n;
 }
@@ -129,13 +130,14 @@ ssize_t ChunkReceiver::pull_no_further() {
   if (must_drop_) return read(0, MSG_DONTWAIT);
   const bool may_wait = (flags_ & MSG_DONTWAIT) == 0 && wants_more();
   int flags = may_wait ? 0 : MSG_DONTWAIT;
-  const uint32_t have = end_ - beg_;
+  const uint32_t have = buffer_.size();
   if (have == 0) {
-    if (!make_room(kSmallBuffer)) return -1;
-    const ssize_t n = peek({data_ + end_, kSmallBuffer}, flags);
+    if (!make_room(ReceiveBuffer::kSmall)) return -1;
+    const MutBytes ahead = buffer_.room().first(ReceiveBuffer::kSmall);
+    const ssize_t n = peek(ahead, flags);
     if (n <= 0 || is_at_memory(c_)) return n;
     flags = MSG_DONTWAIT;
-    const uint32_t known = size_of_known({data_ + end_, static_cast<size_t>(n)});
+    const uint32_t known = size_of_known(ahead.first(static_cast<size_t>(n)));
     if (known != 0) return read(known, flags);
   }
   if (have < kChunkHeader) return read(kChunkHeader - have, flags);
@@ -158,13 +160,14 @@ ssize_t ChunkReceiver::read(uint32_t ask, int flags) {
     flags |= MSG_DONTWAIT;
   }
   if ((flags & MSG_DONTWAIT) == 0 && !prepare_to_sleep()) return -1;
-  ask = std::min(ask, capacity_ - end_);
+  MutBytes room = buffer_.room();
+  if (room.size() > ask) room = room.first(ask);
   ssize_t n;
-  if (rx_.has_queue_hints && ask >= kFirstLook) {
-    const iovec one{data_ + end_, ask};
+  if (rx_.has_queue_hints && room.size() >= kFirstLook) {
+    const iovec one{room.data(), room.size()};
     n = receive_message({&one, 1}, flags);
   } else {
-    n = base::sys.recv(fd_, data_ + end_, ask, flags);
+    n = base::sys.recv(fd_, room.data(), room.size(), flags);
     if (n > 0) {
       rx_.queued -= std::min(rx_.queued, static_cast<uint32_t>(n));
       rx_.count.take_queued(static_cast<size_t>(n));
@@ -173,12 +176,12 @@ ssize_t ChunkReceiver::read(uint32_t ask, int flags) {
   if ((flags & MSG_DONTWAIT) == 0) wake_up(n > 0);
   if (error_ != 0) return -1;
   if (n <= 0) return n;
-  end_ += static_cast<uint32_t>(n);
+  buffer_.add(static_cast<uint32_t>(n));
   if (must_drop_) {
     must_drop_ = false;
-    ++beg_;
+    buffer_.drop(1);
   }
-  is_drained_ = n < static_cast<ssize_t>(ask);
+  is_drained_ = n < static_cast<ssize_t>(room.size());
   return n;
 }
 
@@ -260,9 +263,8 @@ bool ChunkReceiver::prepare_to_sleep() {
     ++base::effort.waits;
     return true;
   }
-  if (data_ == small_ && end_ > beg_ && !move_to_block()) return false;
-  inbox_.beg = beg_;
-  inbox_.end = end_;
+  if (!buffer_.leave_stack()) return fail_for_memory();
+  buffer_.put_on_record();
   rx_.is_asleep = true;
   ++base::effort.waits;
   return true;
@@ -283,35 +285,13 @@ void ChunkReceiver::wake_up(bool has_taken) {
   look_for_border();
 }
 
-// At least one byte of room, and `ask` if a buffer can have it.
 bool ChunkReceiver::make_room(uint32_t ask) {
-  if (data_ == nullptr && ask <= kSmallBuffer) {
-    data_ = small_;
-    capacity_ = kSmallBuffer;
-  }
-  if (beg_ == end_) beg_ = end_ = 0;
-  if (data_ != nullptr && capacity_ - end_ >= ask) return true;
-  if (data_ == nullptr || data_ == small_) return move_to_block();
-  std::memmove(data_, data_ + beg_, end_ - beg_);
-  end_ -= beg_;
-  beg_ = 0;
-  return true;
+  return buffer_.make_room(ask) || fail_for_memory();
 }
 
-bool ChunkReceiver::move_to_block() {
-  const uint32_t block = c_.arena.blocks.allocate();
-  if (block == Blocks::kNoBlock) {
-    error_ = fail_lost(c_, fd_, "no memory for received bytes");
-    return false;
-  }
-  uint8_t* to = c_.arena.blocks.data(block);
-  if (end_ > beg_) std::memcpy(to, data_ + beg_, end_ - beg_);
-  end_ -= beg_;
-  beg_ = 0;
-  data_ = to;
-  capacity_ = Blocks::kBlockSize;
-  inbox_.block = block;
-  return true;
+bool ChunkReceiver::fail_for_memory() {
+  error_ = fail_lost(c_, fd_, "no memory for received bytes");
+  return false;
 }
 
 }  // namespace ddpsock::engine
