@@ -6,8 +6,8 @@
 
 #include <atomic>
 
+#include "stream/one_sided_way.h"
 #include "stream/queue_pair.h"
-#include "stream/stream.h"
 
 namespace ddpsock::message {
 
@@ -17,12 +17,12 @@ class BesideStream final : public engine::OneSided {
  public:
   explicit BesideStream(Progress& progress) : progress_(progress) {}
   // With the connection's lock, before its phase changes: `stream` has begun it.
-  void begin(engine::Stream& stream) { stream_ = &stream; }
+  void begin(engine::OneSidedWay& stream) { stream_ = &stream; }
   void end() {
-    if (stream_ != nullptr) stream_->end_one_sided();
+    if (stream_ != nullptr) stream_->end();
   }
   // nullptr: there is none, and nothing below matters.
-  engine::Stream* stream() const { return stream_; }
+  engine::OneSidedWay* stream() const { return stream_; }
 
   // Sends, up to now.
   uint64_t posts() const { return posts_.load(); }
@@ -42,7 +42,7 @@ class BesideStream final : public engine::OneSided {
   int flush() override;
 
   Progress& progress_;
-  engine::Stream* stream_ = nullptr;
+  engine::OneSidedWay* stream_ = nullptr;
   std::atomic<uint64_t> posts_{0};
   std::atomic<uint64_t> sent_up_to_{0};
 };

@@ -58,7 +58,7 @@ Status<> Connection::open_and_release() {
   return {};
 }
 
-Status<> Connection::begin_on_stream(int fd, engine::Stream& stream) {
+Status<> Connection::begin_on_stream(int fd, engine::OneSidedWay& stream) {
   if (is_begun()) return {};
   if (const auto opened = open(true); !opened) return opened;
   if (const auto started = domain_.start_thread(); !started) return started;

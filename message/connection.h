@@ -43,8 +43,8 @@ class Connection final : public Handle {
   // take_socket_error() tells what comes of it. EALREADY, ENOMEM, EMFILE.
   Status<> begin(int fd, Role role, bool is_held, Memory memory, bool is_connecting = false);
   // One-sided operations of a byte stream, which stays the caller's until destroy() and goes on:
-  // `fd` is its socket. Idempotent. EOPNOTSUPP and ENOTCONN as Stream::begin_one_sided().
-  Status<> begin_on_stream(int fd, engine::Stream& stream);
+  // `fd` is its socket. Idempotent. EOPNOTSUPP and ENOTCONN as OneSidedWay::begin().
+  Status<> begin_on_stream(int fd, engine::OneSidedWay& stream);
   // What begin() found out of a connect() that was under way, once: 0 or its errno.
   int take_socket_error();
   // Releases a held one and waits: see ddp_establish.

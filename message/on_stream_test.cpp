@@ -30,7 +30,7 @@ constexpr unsigned kAllRights =
 class Operations {
  public:
   explicit Operations(End& end) : connection_(*Connection::make({})) {
-    EXPECT_TRUE(connection_->begin_on_stream(end.fd, *end.s).has_value());
+    EXPECT_TRUE(connection_->begin_on_stream(end.fd, end.s->one_sided_way()).has_value());
   }
   ~Operations() {
     connection_->close();
@@ -307,7 +307,7 @@ class Raw : public testing::Test {
 TEST_F(Raw, APeerThatDoesNotOfferItIsLeftAlone) {
   start(DDPSOCK_FEATURE_STREAM);
   Connection* c = *Connection::make({});
-  const auto begun = c->begin_on_stream(b.fd, *b.s);
+  const auto begun = c->begin_on_stream(b.fd, b.s->one_sided_way());
   ASSERT_FALSE(begun.has_value());
   EXPECT_EQ(to_int(begun.error()), EOPNOTSUPP);
   put(chunk(Buffer(4, 'y'), 2));

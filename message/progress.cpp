@@ -17,13 +17,13 @@ constexpr int kMostAdvances = 8;
 
 }  // namespace
 
-Status<> Progress::begin_on_stream(int fd, engine::Stream& stream) {
+Status<> Progress::begin_on_stream(int fd, engine::OneSidedWay& stream) {
   const Lock held(*this);
   if (endpoint_.phase() != Phase::kIdle) return {};
-  if (const auto begun = stream.begin_one_sided(fd, beside_); !begun) return begun;
+  if (const auto begun = stream.begin(fd, beside_); !begun) return begun;
   if (const auto opened = watch_.open(fd, true, endpoint_.is_caller_driven() ? nullptr : this);
       !opened) {
-    stream.end_one_sided();
+    stream.end();
     return opened;
   }
   beside_.begin(stream);

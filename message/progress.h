@@ -25,7 +25,7 @@ class Progress {
       : startup_(startup), endpoint_(endpoint), watch_(domain) {}
   // See Connection. REQUIRES: an endpoint that is open, as all that follow but close().
   Status<> begin(int fd, Startup::Plan plan, bool is_held);
-  Status<> begin_on_stream(int fd, engine::Stream& stream);
+  Status<> begin_on_stream(int fd, engine::OneSidedWay& stream);
   // The program is ready: a held start-up goes on.
   void release();
   // So many requests have been posted: to be sent now, or (`is_more`) by the next poll or wait.
@@ -58,7 +58,7 @@ class Progress {
   };
   Endpoint& endpoint() const { return endpoint_; }
   // nullptr: not on one.
-  engine::Stream* stream() const { return beside_.stream(); }
+  engine::OneSidedWay* stream() const { return beside_.stream(); }
 
   // For the Domain's thread: the socket is ready (`events`, EPOLL*), or the deadline has come (0).
   void serve(uint32_t events);

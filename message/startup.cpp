@@ -118,10 +118,10 @@ Startup::State Startup::fail_handshake(engine::Qp& qp) {
 }
 
 // A stream has done its start-up, or does it with its own first bytes.
-Startup::State Startup::advance_on_stream(int fd, engine::Stream& stream, engine::Qp& qp,
+Startup::State Startup::advance_on_stream(int fd, engine::OneSidedWay& stream, engine::Qp& qp,
                                           engine::Need& need) {
   need = {.wants_readable = true};
-  const auto has_crc = stream.one_sided_crc(fd);
+  const auto has_crc = stream.has_crc(fd);
   if (!has_crc && to_int(has_crc.error()) == EAGAIN) return State::kUnderWay;
   if (!has_crc) return fail(to_int(has_crc.error()), "the peer has no one-sided operations");
   // Nothing of ours needs the peer to speak first.

@@ -9,7 +9,8 @@
 
 #include "connect/handshake.h"
 #include "message/wishes.h"
-#include "stream/stream.h"
+#include "relatives/stream_attr.h"
+#include "stream/one_sided_way.h"
 
 namespace ddpsock::message {
 
@@ -40,7 +41,7 @@ class Startup {
   };
   // As far as it goes on socket `fd`. kUp, kRefusing, kFailed: once.
   State advance(int fd, engine::Qp& qp, Time now, engine::Need& need);
-  State advance_on_stream(int fd, engine::Stream& stream, engine::Qp& qp, engine::Need& need);
+  State advance_on_stream(int fd, engine::OneSidedWay& stream, engine::Qp& qp, engine::Need& need);
 
   // What it goes by, and what has come of it. The memory outlives the queue pair.
   const Plan& plan() const { return plan_; }

@@ -114,7 +114,9 @@ Result<message::Connection*> operations_of_stream(SocketUse& use, int fd) {
   }
   if (handle->is_foreign()) return fail_errno(EOPNOTSUPP);
   message::Connection* c = handle->connection();
-  if (const auto begun = c->begin_on_stream(fd, *stream); !begun) return fail(begun.error());
+  if (c->is_begun()) return c;
+  const auto begun = c->begin_on_stream(fd, stream->one_sided_way());
+  if (!begun) return fail(begun.error());
   return c;
 }
 

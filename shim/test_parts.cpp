@@ -11,6 +11,7 @@
 #include "shim/policy/message_proof.h"
 #include "shim/policy/rings.h"
 #include "shim/real.h"
+#include "stream/one_sided_way.h"
 #include "stream/stream.h"
 
 namespace ddpsock::shim::test {
@@ -42,6 +43,22 @@ Io to_io(ssize_t n) {
 void run_after() {
   if (const auto run = engine.after_next.exchange(nullptr); run != nullptr) run();
 }
+
+class RefusingWay final : public ddpsock::engine::OneSidedWay {
+ public:
+  ddpsock::Status<> begin(int, ddpsock::engine::OneSided&) override { return refuse(); }
+  void end() override {}
+  Result<bool> has_crc(int) override { return refuse(); }
+  ddpsock::Status<> announce(int) override { return refuse(); }
+  Result<size_t> send_fpdus(int, std::span<const ddpsock::Bytes>) override { return refuse(); }
+  Result<size_t> receive_fpdus(int, std::span<const ddpsock::MutBytes>) override {
+    return refuse();
+  }
+  uint32_t max_chunk() const override { return 0; }
+
+ private:
+  static std::unexpected<ddpsock::Errno> refuse() { return fail_errno(EOPNOTSUPP); }
+};
 
 class InvertingStream final : public ddpsock::engine::Stream {
  public:
@@ -114,16 +131,7 @@ class InvertingStream final : public ddpsock::engine::Stream {
   void settle(int) override {}
   bool set_kept_option(int, int) override { return false; }
   bool get_kept_option(int, int&) override { return false; }
-
-  ddpsock::Status<> begin_one_sided(int, ddpsock::engine::OneSided&) override { return refuse(); }
-  void end_one_sided() override {}
-  Result<bool> one_sided_crc(int) override { return refuse(); }
-  ddpsock::Status<> announce(int) override { return refuse(); }
-  Result<size_t> send_fpdus(int, std::span<const ddpsock::Bytes>) override { return refuse(); }
-  Result<size_t> receive_fpdus(int, std::span<const ddpsock::MutBytes>) override {
-    return refuse();
-  }
-  uint32_t max_chunk() const override { return 0; }
+  ddpsock::engine::OneSidedWay& one_sided_way() override { return way; }
 
   ddpsock::engine::StreamStatus status() const override {
     using enum ddpsock::engine::StreamState;
@@ -146,8 +154,7 @@ class InvertingStream final : public ddpsock::engine::Stream {
   }
 
  private:
-  static std::unexpected<ddpsock::Errno> refuse() { return fail_errno(EOPNOTSUPP); }
-
+  RefusingWay way;
   std::atomic<uint64_t> sent{0};
   int low_water = 1;
 };

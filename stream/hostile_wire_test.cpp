@@ -206,7 +206,7 @@ class NoBlocks {
 
 TEST_F(HostileWire, WithoutABlockACallBesideOneSidedOperationsEnds) {
   NoOperations operations;
-  ASSERT_TRUE(b.s->begin_one_sided(b.fd, operations));
+  ASSERT_TRUE(b.s->one_sided_way().begin(b.fd, operations));
   EXPECT_EQ(error_of_recv(MSG_DONTWAIT), EAGAIN);
   put(chunk(pattern(9), 1));
   static int calls;
@@ -227,7 +227,7 @@ TEST_F(HostileWire, WithoutABlockACallBesideOneSidedOperationsEnds) {
   EXPECT_LT(calls, 100);
   EXPECT_TRUE(kernel_says_readable(b.fd)) << "I1";
   EXPECT_EQ(b.recv(100), pattern(9)) << "nothing is lost";
-  b.s->end_one_sided();
+  b.s->one_sided_way().end();
 }
 
 // It has not begun yet, or has ended; one that is asked again and again is not asked for ever.
@@ -247,7 +247,7 @@ struct DeafOperations final : OneSided {
 
 TEST_F(HostileWire, AQueuePairThatTakesNothingMakesNoCallSpin) {
   DeafOperations operations;
-  ASSERT_TRUE(b.s->begin_one_sided(b.fd, operations));
+  ASSERT_TRUE(b.s->one_sided_way().begin(b.fd, operations));
   let_recv_time_out_after(50);
   Buffer run;
   while (run.size() <= FpduFifo::kSize) run = std::move(run) + empty_write();
@@ -261,7 +261,7 @@ TEST_F(HostileWire, AQueuePairThatTakesNothingMakesNoCallSpin) {
   operations.times_asked = DeafOperations::kMost;
   EXPECT_EQ(b.recv(100), pattern(9)) << "nothing is lost";
   writer.join();
-  b.s->end_one_sided();
+  b.s->one_sided_way().end();
 }
 
 struct Waiting {
@@ -273,10 +273,10 @@ struct Waiting {
 class PatienceOfACall : public HostileWire, public testing::WithParamInterface<Waiting> {
  protected:
   PatienceOfACall() : HostileWire(GetParam().is_offering) {
-    const bool is_begun = !GetParam().is_draining || b.s->begin_one_sided(b.fd, operations_);
+    const bool is_begun = !GetParam().is_draining || b.s->one_sided_way().begin(b.fd, operations_);
     EXPECT_TRUE(is_begun);
   }
-  ~PatienceOfACall() override { b.s->end_one_sided(); }
+  ~PatienceOfACall() override { b.s->one_sided_way().end(); }
 
  private:
   NoOperations operations_;

@@ -625,9 +625,9 @@ TEST_F(MemoryTest, WhatIsNotMappedIsNotTouched) {
             0);
   EXPECT_EQ(in_a_program([&](Stream& s) {
               NoOperations operations;
-              EXPECT_TRUE(s.begin_one_sided(a.fd, operations));
+              EXPECT_TRUE(s.one_sided_way().begin(a.fd, operations));
               EXPECT_EQ(a.send(m).error, ECONNRESET);
-              const auto sent = s.send_fpdus(a.fd, bytes);
+              const auto sent = s.one_sided_way().send_fpdus(a.fd, bytes);
               EXPECT_EQ(sent.has_value() ? 0 : to_int(sent.error()), ECONNRESET);
               EXPECT_EQ(a.recv(fpdu, 1).error, ECONNRESET);
             }),
@@ -1175,7 +1175,8 @@ TEST(MemoryStart, LeftWhileFpdusAreSentItGivesTheProgramsOptionsBack) {
       base::sys.send = real;
       left_in = fd;
       std::thread([fd] {
-        begun != nullptr ? void(leaver->begin_one_sided(fd, *begun)) : leaver->leave_memory(fd);
+        begun != nullptr ? void(leaver->one_sided_way().begin(fd, *begun))
+                         : leaver->leave_memory(fd);
       }).join();
       return ::send(fd, p, n, flags);
     };
@@ -1203,7 +1204,7 @@ TEST(MemoryStart, LeftWhileFpdusAreSentItGivesTheProgramsOptionsBack) {
     EXPECT_FALSE(b.s->get_kept_option(TCP_NODELAY, nodelay));
     EXPECT_EQ(tcp_option(b.fd, TCP_NODELAY), 0);
     EXPECT_EQ(tcp_option(b.fd, TCP_NOTSENT_LOWAT), limit);
-    b.s->end_one_sided();
+    b.s->one_sided_way().end();
   }
 }
 

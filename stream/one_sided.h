@@ -8,7 +8,7 @@
 
 namespace ddpsock::engine {
 
-// Stream's functions of these names.
+// OneSidedWay's functions.
 Status<> begin_one_sided(Connection& c, int fd, OneSided& queue_pair);
 void end_one_sided(Connection& c);
 Result<bool> one_sided_crc(Connection& c, int fd);

@@ -10,7 +10,7 @@ namespace ddpsock::engine {
 
 struct PeekCall;
 
-// Stream::receive_fpdus().
+// OneSidedWay::receive_fpdus().
 Result<size_t> receive_fpdus(Connection& c, int fd, std::span<const MutBytes> to);
 // Stream::recv(), without a lease. `looking` is there with MSG_PEEK.
 Io recv_one_sided(Connection& c, int fd, std::span<const iovec> to, int flags, PeekCall* looking);

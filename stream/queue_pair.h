@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What a byte stream sees of the queue pair whose FPDUs lie between its chunks: one-sided
 // operations of a stream (doc/decisions/0034-one-sided-between-chunks.md). What that sees of the
-// stream is engine/fpdu_way.h.
+// stream is one_sided_way.h.
 #ifndef DDPSOCK_STREAM_QUEUE_PAIR_H_
 #define DDPSOCK_STREAM_QUEUE_PAIR_H_
 

@@ -25,12 +25,11 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "base/wake.h"
-#include "engine/fpdu_way.h"
 #include "relatives/stream_attr.h"
 
 namespace ddpsock::engine {
 
-class OneSided;  // queue_pair.h
+class OneSidedWay;  // one_sided_way.h
 
 // What a libc call would return: a count, or an errno value. `error` is 0 exactly if `count` >= 0.
 struct Io {
@@ -97,7 +96,7 @@ inline constexpr size_t kMostAtOnce = 0x7fff'f000;
 // with state kPlain means: nothing was consumed or sent; repeat the call on the plain socket.
 // EBADF: the number was closed, or became another's while the call slept, and was left alone.
 // A call that slept while its number was closed behind outlive() goes on with the connection.
-class Stream : public FpduWay {
+class Stream {
  public:
   // Sends up to the whole of `from`. Flags: MSG_DONTWAIT, MSG_NOSIGNAL, MSG_MORE; others
   // EOPNOTSUPP.
@@ -235,16 +234,8 @@ class Stream : public FpduWay {
 
   virtual StreamStatus status() const = 0;
 
-  // One-sided operations are this process's from then on, by a queue pair on this FpduWay, which
-  // must stay until no call is running after end_one_sided(). EOPNOTSUPP: the peer or another
-  // process that has them says no. ENOTCONN: not decided yet. ENOMEM.
-  virtual Status<> begin_one_sided(int fd, OneSided& queue_pair) = 0;
-  virtual void end_one_sided() = 0;
-  // What the peer's start-up frame says: whether FPDUs have CRCs. EAGAIN before it has come,
-  // EOPNOTSUPP if the peer says no.
-  virtual Result<bool> one_sided_crc(int fd) = 0;
-  // Makes sure that our start-up frame is on its way, so that the peer's comes. EAGAIN, ENOTCONN.
-  virtual Status<> announce(int fd) = 0;
+  // For a queue pair that shares the connection. Stays until release().
+  virtual OneSidedWay& one_sided_way() = 0;
 
  protected:
   ~Stream() = default;

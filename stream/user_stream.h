@@ -16,6 +16,7 @@
 #include "stream/memory_tx.h"
 #include "stream/one_sided.h"
 #include "stream/one_sided_rx.h"
+#include "stream/one_sided_way.h"
 #include "stream/rx.h"
 #include "stream/start.h"
 #include "stream/stream.h"
@@ -31,6 +32,29 @@ inline int note_told(Connection& c, int error) {
     c.r.is_loss_told.store(true, std::memory_order_relaxed);
   return error;
 }
+
+// As a queue pair sees it that shares the connection.
+class UserOneSidedWay final : public OneSidedWay {
+ public:
+  explicit UserOneSidedWay(Connection& c) : c_(c) {}
+
+  Status<> begin(int fd, OneSided& queue_pair) override {
+    return begin_one_sided(c_, fd, queue_pair);
+  }
+  void end() override { end_one_sided(c_); }
+  Result<bool> has_crc(int fd) override { return one_sided_crc(c_, fd); }
+  Status<> announce(int fd) override { return engine::announce(c_, fd); }
+  Result<size_t> send_fpdus(int fd, std::span<const Bytes> from) override {
+    return engine::send_fpdus(c_, fd, from);
+  }
+  Result<size_t> receive_fpdus(int fd, std::span<const MutBytes> to) override {
+    return engine::receive_fpdus(c_, fd, to);
+  }
+  uint32_t max_chunk() const override { return c_.r.max_payload; }
+
+ private:
+  Connection& c_;
+};
 
 class UserStream final : public Stream {
  public:
@@ -86,20 +110,8 @@ class UserStream final : public Stream {
   // `event` is one that its verdict explains.
   void tell(Observer::Event event) { tell_event(c_, event, c_.r.verdict.data()); }
 
-  Status<> begin_one_sided(int fd, OneSided& queue_pair) override {
-    return engine::begin_one_sided(c_, fd, queue_pair);
-  }
-  void end_one_sided() override { engine::end_one_sided(c_); }
-  Result<bool> one_sided_crc(int fd) override { return engine::one_sided_crc(c_, fd); }
-  Status<> announce(int fd) override { return engine::announce(c_, fd); }
-  Result<size_t> send_fpdus(int fd, std::span<const Bytes> from) override {
-    return engine::send_fpdus(c_, fd, from);
-  }
-  Result<size_t> receive_fpdus(int fd, std::span<const MutBytes> to) override {
-    return engine::receive_fpdus(c_, fd, to);
-  }
+  OneSidedWay& one_sided_way() override { return way_; }
   uint64_t cookie() const override { return c_.r.cookie; }
-  uint32_t max_chunk() const override { return status().max_payload; }
 
  private:
   bool is_same_socket(int fd) const override { return is_my_cookie(c_, fd); }
@@ -115,6 +127,7 @@ class UserStream final : public Stream {
   }
 
   Connection c_;
+  UserOneSidedWay way_{c_};
 };
 
 }  // namespace ddpsock::engine
