@@ -25,7 +25,7 @@ void reset_parts() {
   engine.takes_at_most = 0;
   engine.after_next = nullptr;
   for (auto& glance : engine.glances) glance = {};
-  ddpsock::engine::Stream::note_memory_in_use();  // as tests may say of any
+  ddpsock::engine::MemoryPart::note_memory_in_use();  // as tests may say of any
   engine.have_memory_room = {};
   policy.is_active = false;
   policy.connect = policy.established = policy.accept = Mode::kPlain;

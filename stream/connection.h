@@ -98,7 +98,7 @@ struct Connection {
   Stream& stream;  // whose parts these are
   // This process's own; a forked child inherits it.
   std::atomic<shm::Segment*> segment{nullptr};
-  std::atomic<uint32_t> lazy_thread{0};  // Stream::set_watcher
+  std::atomic<uint32_t> lazy_thread{0};  // MemoryPart::set_watcher
   ReadingHabit habit;
   std::atomic<OneSided*> own_queue_pair{nullptr};
   std::atomic<uint32_t> queue_pair_generation{0};  // of the process whose it is

@@ -10,7 +10,7 @@ namespace ddpsock::engine {
 
 struct PeekCall;
 
-// Stream::glance(), want_order(), has_memory_room() and settle().
+// MemoryPart::glance(), want_order(), has_memory_room() and settle().
 Glance glance(const Connection& c);
 bool want_order(Connection& c);
 bool has_memory_room(const Connection& c);

@@ -98,7 +98,7 @@ static Result<shm::Segment::Made> make_memory(Connection& c) {
     m.state = MemoryState::kNoMemory;
     return made;
   }
-  Stream::note_memory_in_use();
+  MemoryPart::note_memory_in_use();
   m.end = shm::End::kConnected;
   m.offer = {static_cast<uint32_t>(getpid()), static_cast<uint32_t>(made->fd.get()), made->secret};
   c.segment.store(made->segment, std::memory_order_release);
@@ -229,7 +229,7 @@ int try_to_join(Connection& c, int fd) {
     m.state = reason_for(segment.error());
     return 0;
   }
-  Stream::note_memory_in_use();
+  MemoryPart::note_memory_in_use();
   c.segment.store(*segment, std::memory_order_release);
   const bool is_sole = c.arena.records.is_sole_holder(&c.r);
   (*segment)->lane_from(m.end).writer.fpdus.store(c.tx.msn, std::memory_order_relaxed);

@@ -26,6 +26,7 @@
 #include "base/result.h"
 #include "base/wake.h"
 #include "relatives/stream_attr.h"
+#include "stream/memory_part.h"
 
 namespace ddpsock::engine {
 
@@ -69,18 +70,6 @@ struct StreamStatus {
   const char* failure;  // valid until release(); nullptr if none
 };
 
-// What can be seen of a stream without a system call or a lock.
-struct Glance {
-  bool may_be_in_memory = false;  // now or later
-  bool is_in_memory = false;      // bytes come through memory shared with the peer
-  bool is_wire_in_use = false;    // or, some of them, as FPDUs, of which this says nothing
-  bool has_bytes = false;         // some are there
-  bool may_have_ended = false;    // the peer's FIN, of which this says nothing else, may be there
-  uint64_t position = 0;          // changes with each that comes
-  uint64_t ready_since = 0;       // base::ticks(), behind Stream::want_order(); 0: not known
-  uint32_t peer_cpu = 0;          // where the peer last ran, plus 1; 0 if not known
-};
-
 enum class Direction : uint8_t { kReceive, kSend };
 
 // Of one call, as of the kernel's (MAX_RW_COUNT); what is beyond is left alone.
@@ -96,7 +85,7 @@ inline constexpr size_t kMostAtOnce = 0x7fff'f000;
 // with state kPlain means: nothing was consumed or sent; repeat the call on the plain socket.
 // EBADF: the number was closed, or became another's while the call slept, and was left alone.
 // A call that slept while its number was closed behind outlive() goes on with the connection.
-class Stream {
+class Stream : public MemoryPart {
  public:
   // Sends up to the whole of `from`. Flags: MSG_DONTWAIT, MSG_NOSIGNAL, MSG_MORE; others
   // EOPNOTSUPP.
@@ -181,25 +170,6 @@ class Stream {
   // calls on it, or at `give_up`. Calls that sleep are not waited for; they look when they wake.
   virtual void await_calls(Time /*give_up*/) {}
 
-  virtual Glance glance() const = 0;
-  // Glances shall tell since when there are bytes, of those that come in memory from now on. False:
-  // it is not in memory yet, and has to be asked again.
-  virtual bool want_order() = 0;
-  // Has a stream of this process ever been in memory? If not, glance() need not be asked.
-  static bool is_memory_in_use() { return is_memory_in_use_.load(std::memory_order_relaxed); }
-  // Before one is.
-  static void note_memory_in_use() { is_memory_in_use_.store(true, std::memory_order_relaxed); }
-  // Is there room in that memory for bytes the other way? Apart, for it looks where the peer writes
-  // with each byte that it reads.
-  virtual bool has_memory_room() const = 0;
-
-  // Thread `thread` (0: none) watches this stream by glances: where it reads all there is, the
-  // kernel may go on calling the socket readable, until settle().
-  virtual void set_watcher(uint32_t thread) = 0;
-
-  // Makes the kernel's word about readability true again, before somebody sleeps on it.
-  virtual void settle(int fd) = 0;
-
   // From now on all bytes travel in the kernel, for good: a program is about to be executed that
   // shall find them there. Bytes that lie in shared memory are moved to where it will find them.
   virtual void leave_memory(int fd) = 0;
@@ -244,7 +214,6 @@ class Stream {
   virtual bool is_same_socket(int /*fd*/) const { return true; }
 
   static constexpr int64_t kMustCompare = -1;
-  static inline constinit std::atomic<bool> is_memory_in_use_{false};
 
   std::atomic<int64_t> compared_at_{base::last_wake()};
 };

@@ -58,7 +58,7 @@ uint32_t without_bell(WatchedSet& set, const epoll_event& event) {
       return tell_seen(set, w, fd, version);
     }
     if ((left & kReadable) == 0 || (left & kEnded) != 0 || set.is_changing()) return;
-    with_stream(fd, [&](engine::Stream& stream) {
+    with_stream(fd, [&](engine::MemoryPart& stream) {
       if (w.is_for_bell(fd, stream)) {
         left &= ~kReadable;
       } else if ((w.events.load(std::memory_order_relaxed) & EPOLLET) != 0) {
@@ -87,7 +87,7 @@ bool settle(WatchedSet& set) {
     // Before: another thread may report it meanwhile.
     if (!w.has_lazy_bell.load(std::memory_order_relaxed) || !w.has_lazy_bell.exchange(false))
       return;
-    with_stream(fd, [&](engine::Stream& stream) {
+    with_stream(fd, [&](engine::MemoryPart& stream) {
       stream.set_watcher(0);
       stream.settle(fd);
       has_bytes |= stream.glance().has_bytes;

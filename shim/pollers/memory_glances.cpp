@@ -14,7 +14,7 @@ engine::Glance glance_at(const SocketUse& use) {
 }  // namespace
 
 void MemoryGlances::add(int fd) {
-  if (!engine::Stream::is_memory_in_use()) return;
+  if (!engine::MemoryPart::is_memory_in_use()) return;
   const Socket* socket = socket_at(fd);
   if (socket == nullptr || socket->phase.load(std::memory_order_acquire) != Phase::kStream) return;
   if (count_ == kMost) {

@@ -27,7 +27,7 @@ class MemoryLook {
 
     SocketUse use;
     WatchedStream* watch = nullptr;
-    engine::Stream* stream = nullptr;
+    engine::MemoryPart* stream = nullptr;
     int fd;
     uint32_t version = 0;  // of the watch
     unsigned place = 0;

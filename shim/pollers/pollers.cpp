@@ -250,7 +250,7 @@ int own_poll(pollfd* fds, nfds_t count, int timeout_ms) {
   if (!is_any_ours()) [[likely]]
     return real.poll(fds, count, timeout_ms);
   const bool is_correctable = is_any_correctable(fds, count);
-  if (!is_correctable && !engine::Stream::is_memory_in_use())
+  if (!is_correctable && !engine::MemoryPart::is_memory_in_use())
     return add_kept_errors(fds, count,
                            base::woken(real.poll(fds, count, timeout_ms), timeout_ms != 0));
   const auto wait = [=](const PollDeadline& deadline) {
@@ -268,7 +268,7 @@ int own_ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t
     return real.ppoll(fds, count, timeout, mask);
   const bool may_sleep = !is_zero(timeout);
   const bool is_correctable = is_any_correctable(fds, count);
-  if (!is_correctable && !engine::Stream::is_memory_in_use())
+  if (!is_correctable && !engine::MemoryPart::is_memory_in_use())
     return add_kept_errors(fds, count,
                            base::woken(real.ppoll(fds, count, timeout, mask), may_sleep));
   const auto wait = [=](const PollDeadline& deadline) {

@@ -65,7 +65,7 @@ bool needs_watch(int fd, bool may_withdraw) {
 }
 
 bool may_hear_bells(int fd) {
-  if (!engine::Stream::is_memory_in_use()) return false;
+  if (!engine::MemoryPart::is_memory_in_use()) return false;
   const Socket* socket = socket_at(fd);
   if (socket == nullptr || socket->phase.load(std::memory_order_acquire) != Phase::kStream)
     return false;

@@ -122,7 +122,7 @@ bool may_watch(int set, int fd) {
   notice_fork();
   bool may = false;
   if (is_own_set(set))
-    with_stream(fd, [&](engine::Stream& stream) { may = stream.glance().may_be_in_memory; });
+    with_stream(fd, [&](engine::MemoryPart& stream) { may = stream.glance().may_be_in_memory; });
   return may;
 }
 

@@ -25,7 +25,7 @@ constexpr uint32_t hushed(uint32_t events) {
 // Who has accepted it watches it before it reads, which is when it comes to lie in memory.
 void WatchedStream::want_order(int number) {
   if (has_order.load(std::memory_order_relaxed)) return;
-  with_stream(number, [this](engine::Stream& stream) {
+  with_stream(number, [this](engine::MemoryPart& stream) {
     if (stream.want_order()) has_order.store(true, std::memory_order_relaxed);
   });
 }
@@ -97,13 +97,13 @@ void WatchedStream::hush(const SetPlace& set, int number) {
 void WatchedStream::give_up(const SetPlace& set, int number) {
   tell(set, number);
   free();
-  with_stream(number, [number](engine::Stream& stream) {
+  with_stream(number, [number](engine::MemoryPart& stream) {
     stream.set_watcher(0);
     stream.settle(number);
   });
 }
 
-bool WatchedStream::is_for_bell(int number, engine::Stream& stream) {
+bool WatchedStream::is_for_bell(int number, engine::MemoryPart& stream) {
   const engine::Glance glance = stream.glance();
   if (glance.has_bytes || !glance.is_in_memory) return false;
   const bool is_edge = (events.load(std::memory_order_relaxed) & EPOLLET) != 0;

@@ -77,7 +77,7 @@ struct alignas(64) WatchedStream {
 
   // Has the kernel said that it is readable for the sake of a bell alone, as far as anyone can see?
   // Any thread. `stream` is that of `number`, and used by the caller.
-  bool is_for_bell(int number, engine::Stream& stream);
+  bool is_for_bell(int number, engine::MemoryPart& stream);
 
  private:
   uint32_t events_for_kernel() const;
