@@ -25,56 +25,18 @@ void scatter(Bytes payload, size_t offset, std::span<const MutBytes> places) {
 
 }  // namespace
 
-uint8_t to_term_code(DeframerError error) {
-  switch (error) {
-    case DeframerError::kBadCrc:
-      return MPA_TERM_CRC;
-    case DeframerError::kTooShort:
-    case DeframerError::kTooLong:
-    case DeframerError::kBadMarker:
-      return MPA_TERM_MARKER;
-    case DeframerError::kNone:
-    case DeframerError::kTruncated:
-      break;
-  }
-  return MPA_TERM_CONNECTION_LOST;
-}
-
-const char* to_text(DeframerError error) {
-  switch (error) {
-    case DeframerError::kNone:
-      return "no error";
-    case DeframerError::kTooShort:
-      return "FPDU too short for its header";
-    case DeframerError::kTooLong:
-      return "FPDU longer than agreed";
-    case DeframerError::kBadCrc:
-      return "FPDU with a wrong CRC";
-    case DeframerError::kBadMarker:
-      return "Marker that does not point at its FPDU";
-    case DeframerError::kTruncated:
-      return "stream ended inside an FPDU";
-  }
-  return "unknown error";
-}
-
 Deframer::Deframer(const Options& options)
     : has_crc_(options.has_crc),
-      header_rule_(options.header_rule),
-      max_ulpdu_(options.has_markers
-                     ? std::min<uint16_t>(options.max_ulpdu, MPA_MAX_ULPDU_WITH_MARKERS)
-                     : options.max_ulpdu),
-      clock_(options.has_markers) {
-  assert(header_rule_.size_if_set <= kMaxUlpduHeader);
-  assert(header_rule_.size_if_clear <= kMaxUlpduHeader);
-  assert(header_rule_.mask == 0 || header_rule_.least() > 0);
-}
+      clock_(options.has_markers),
+      head_(options.header_rule,
+            options.has_markers ? std::min<uint16_t>(options.max_ulpdu, MPA_MAX_ULPDU_WITH_MARKERS)
+                                : options.max_ulpdu) {}
 
 Deframer::Step Deframer::step(Bytes input) {
   size_t taken = 0;
   for (;;) {
     if (error_ != DeframerError::kNone) return {Event::kError, taken, {}, 0};
-    if (is_header_known_ && !is_header_given_ && done_ == head_size_) {
+    if (head_.is_known() && !is_header_given_ && done_ == head_.size()) {
       is_header_given_ = true;
       return {Event::kHeader, taken, {}, 0};
     }
@@ -82,16 +44,16 @@ Deframer::Step Deframer::step(Bytes input) {
     if (rest.empty()) return {Event::kNeedMore, taken, {}, 0};
     if (clock_.is_due()) {
       taken += take_marker(rest);
-    } else if (done_ < head_size_) {
+    } else if (done_ < head_.size()) {
       taken += take_head(rest);
     } else if (done_ < ulpdu_end()) {
       const size_t n = clock_.run(std::min(rest.size(), ulpdu_end() - done_));
-      const uint32_t offset = done_ - head_size_;
+      const uint32_t offset = done_ - head_.size();
       placed(rest.first(n));
       return {Event::kPayload, taken + n, rest.first(n), offset};
     } else {
       taken += take_trailer(rest);
-      if (done_ == fpdu_size(ulpdu_length_) && complete()) return {Event::kComplete, taken, {}, 0};
+      if (done_ == fpdu_size(ulpdu_length()) && complete()) return {Event::kComplete, taken, {}, 0};
     }
   }
 }
@@ -111,24 +73,20 @@ Deframer::Step Deframer::step(Bytes input, std::span<const MutBytes> places) {
 
 Deframer::Want Deframer::want() const {
   if (error_ != DeframerError::kNone) return {Part::kOverhead, 0};
-  if (!is_header_known_) {
-    const size_t least = std::max<size_t>(head_size_, kHeaderSize + header_rule_.least());
-    return {Part::kOverhead, with_markers(least - done_)};
-  }
-  if (done_ < head_size_) return {Part::kOverhead, with_markers(head_size_ - done_)};
+  if (done_ < head_.least()) return {Part::kOverhead, with_markers(head_.least() - done_)};
   if (done_ >= ulpdu_end()) return {Part::kOverhead, octets_left()};
   if (clock_.is_due()) return {Part::kOverhead, size_t{MPA_MARKER_SIZE} - marker_done_};
   return {Part::kPayload, clock_.run(ulpdu_end() - done_)};
 }
 
 void Deframer::placed(Bytes payload) {
-  assert(done_ >= head_size_ && done_ + payload.size() <= ulpdu_end() && !clock_.is_due());
+  assert(done_ >= head_.size() && done_ + payload.size() <= ulpdu_end() && !clock_.is_due());
   if (has_crc_) crc_ = base::crc32c_extend(crc_, payload);
   advance(payload.size());
 }
 
 size_t Deframer::octets_left() const {
-  return is_header_known_ ? with_markers(fpdu_size(ulpdu_length_) - done_) : 0;
+  return head_.is_known() ? with_markers(fpdu_size(ulpdu_length()) - done_) : 0;
 }
 
 DeframerError Deframer::end() {
@@ -159,41 +117,16 @@ size_t Deframer::take_marker(Bytes input) {
 }
 
 size_t Deframer::take_head(Bytes input) {
-  const size_t n = clock_.run(std::min<size_t>(input.size(), head_size_ - done_));
-  std::memcpy(head_.data() + done_, input.data(), n);
+  const size_t n = clock_.run(std::min<size_t>(input.size(), head_.size() - done_));
+  head_.put(done_, input.first(n));
   advance(n);
-  if (done_ == head_size_ && !is_header_known_) learn_header();
-  if (done_ == head_size_ && is_header_known_) cover_head();
+  if (done_ == head_.size() && !head_.is_known()) error_ = head_.learn();
+  if (done_ == head_.size() && head_.is_known()) cover_head();
   return n;
 }
 
-// The length field is there, and then the octet that says how long the header is.
-void Deframer::learn_header() {
-  if (done_ > kHeaderSize) return set_header_size(header_rule_.size(head_[kHeaderSize]));
-  ulpdu_length_ = ulpdu_length_at(head_.data());
-  if (ulpdu_length_ > max_ulpdu_) {
-    error_ = DeframerError::kTooLong;
-  } else if (ulpdu_length_ < header_rule_.least()) {
-    error_ = DeframerError::kTooShort;
-  } else if (header_rule_.mask == 0) {
-    set_header_size(header_rule_.size_if_clear);
-  } else {
-    head_size_ = kHeaderSize + 1;
-  }
-}
-
-void Deframer::set_header_size(size_t size) {
-  if (ulpdu_length_ < size) {
-    error_ = DeframerError::kTooShort;
-    return;
-  }
-  header_size_ = static_cast<uint8_t>(size);
-  head_size_ = static_cast<uint8_t>(kHeaderSize + size);
-  is_header_known_ = true;
-}
-
 size_t Deframer::take_trailer(Bytes input) {
-  const size_t crc_at = fpdu_size(ulpdu_length_) - MPA_CRC_SIZE;
+  const size_t crc_at = fpdu_size(ulpdu_length()) - MPA_CRC_SIZE;
   if (done_ < crc_at) {
     const size_t n = clock_.run(std::min(input.size(), crc_at - done_));
     if (has_crc_) crc_ = base::crc32c_extend(crc_, input.first(n));
@@ -209,10 +142,8 @@ size_t Deframer::take_trailer(Bytes input) {
 
 // One call for length and header together, instead of one for each piece that arrived.
 void Deframer::cover_head() {
-  const size_t have = std::min<size_t>(done_, head_size_);
-  if (has_crc_ && have > head_covered_)
-    crc_ = base::crc32c_extend(crc_, Bytes(head_).subspan(head_covered_, have - head_covered_));
-  head_covered_ = static_cast<uint8_t>(have);
+  const Bytes fresh = head_.take_uncovered(done_);
+  if (has_crc_ && !fresh.empty()) crc_ = base::crc32c_extend(crc_, fresh);
 }
 
 void Deframer::advance(size_t n) {
@@ -230,9 +161,7 @@ bool Deframer::complete() {
   seen_ = 0;
   crc_ = base::kCrc32cInit;
   length_at_ = 0;
-  head_size_ = kHeaderSize;
-  head_covered_ = 0;
-  is_header_known_ = false;
+  head_.begin_next();
   is_header_given_ = false;
   return true;
 }

@@ -32,43 +32,16 @@
 #include <span>
 
 #include "base/bytes.h"
+#include "mpa/deframer_error.h"
 #include "mpa/fpdu.h"
+#include "mpa/fpdu_head.h"
 #include "mpa/marker.h"
 
 namespace ddpsock::mpa {
 
-// All of them end the stream; none can be recovered from (RFC 5044 section 8).
-enum class DeframerError : uint8_t {
-  kNone,
-  kTooShort,  // ULPDU_Length below the header it announces
-  kTooLong,   // ULPDU_Length above Options::max_ulpdu
-  kBadCrc,
-  kBadMarker,  // FPDUPTR does not point at the length field
-  kTruncated,  // the stream ended inside an FPDU
-};
-
-// The LLP/MPA code of the Terminate to send (MPA_TERM_*). REQUIRES: error is not kNone.
-uint8_t to_term_code(DeframerError error);
-const char* to_text(DeframerError error);
-
 class Deframer {
  public:
-  static constexpr size_t kMaxUlpduHeader = 32;
-
-  // How many octets at the front of a ULPDU are header: it depends on one bit of the first octet,
-  // which is how DDP tells tagged (14) from untagged (18). With a mask both sizes are at least 1,
-  // without one size_if_clear holds for all. {} gives the whole ULPDU as payload.
-  struct HeaderRule {
-    uint8_t mask = 0;
-    uint8_t size_if_set = 0;    // at most kMaxUlpduHeader
-    uint8_t size_if_clear = 0;  // at most kMaxUlpduHeader
-    constexpr size_t size(uint8_t first) const {
-      return (first & mask) != 0 ? size_if_set : size_if_clear;
-    }
-    constexpr size_t least() const {
-      return mask != 0 && size_if_set < size_if_clear ? size_if_set : size_if_clear;
-    }
-  };
+  using HeaderRule = mpa::HeaderRule;
 
   struct Options {
     bool has_crc = true;
@@ -113,9 +86,9 @@ class Deframer {
 
   // The FPDU whose kHeader was given out last. Valid until the first octet of the next one comes.
   // header() is a view into the deframer.
-  Bytes header() const { return Bytes(head_).subspan(kHeaderSize, header_size_); }
-  size_t ulpdu_length() const { return ulpdu_length_; }
-  size_t payload_size() const { return ulpdu_length_ - header_size_; }
+  Bytes header() const { return head_.header(); }
+  size_t ulpdu_length() const { return head_.ulpdu_length(); }
+  size_t payload_size() const { return ulpdu_length() - header().size(); }
   // Octets of the stream that it still takes: payload, pad, CRC and Markers. 0 once it is complete.
   size_t octets_left() const;
 
@@ -127,38 +100,29 @@ class Deframer {
   DeframerError error() const { return error_; }
 
  private:
-  size_t ulpdu_end() const { return kHeaderSize + ulpdu_length_; }
+  size_t ulpdu_end() const { return kHeaderSize + ulpdu_length(); }
   size_t with_markers(size_t n) const;
   size_t take_marker(Bytes input);
   size_t take_head(Bytes input);
   size_t take_trailer(Bytes input);
-  void learn_header();
-  void set_header_size(size_t size);
   void cover_head();
   void advance(size_t n);
   bool complete();
 
   DeframerError error_ = DeframerError::kNone;
   bool has_crc_;
-  bool is_header_known_ = false;
   bool is_header_given_ = false;
-  HeaderRule header_rule_;
-  uint16_t max_ulpdu_;
   MarkerClock clock_;
+  FpduHead head_;
 
   // This FPDU. `done_` counts its octets that are no Marker; `seen_` counts them all.
   uint32_t done_ = 0;
   uint32_t seen_ = 0;
   uint32_t crc_ = base::kCrc32cInit;
-  uint16_t ulpdu_length_ = 0;
   uint8_t length_at_ = 0;  // in `seen_` octets: 4 if a Marker came first
-  uint8_t header_size_ = 0;
-  uint8_t head_size_ = kHeaderSize;  // of head_, as far as it is known how much that will be
-  uint8_t head_covered_ = 0;         // of head_, by crc_
   uint8_t marker_done_ = 0;
   std::array<uint8_t, MPA_MARKER_SIZE> marker_{};
   std::array<uint8_t, MPA_CRC_SIZE> crc_word_{};
-  std::array<uint8_t, kHeaderSize + kMaxUlpduHeader> head_{};
 };
 
 }  // namespace ddpsock::mpa
