@@ -319,7 +319,8 @@ class Qp {
   bool is_nudge_pending_ = false;
   bool is_terminate_pending_ = false;
   bool has_peer_closed_ = false;
-  std::array<uint8_t, RDMAP_TERM_MAX_SIZE> scratch_{};  // RTR and Terminate bodies
+  std::array<uint8_t, RDMAP_READ_REQUEST_SIZE> rtr_body_{};
+  std::array<uint8_t, RDMAP_TERM_MAX_SIZE> terminate_body_{};
 
   // Receiving.
   std::array<ddp::ReceiveQueue, RDMAP_QN_COUNT> queues_;

@@ -112,9 +112,9 @@ void Qp::start_rtr() {
       return;
     case Rtr::kRead: {
       const ReadRequest request{kAnyStag, 0, 0, kAnyStag, 0};
-      const size_t size = *encode(MutBytes(scratch_), request);
+      const size_t size = *encode(MutBytes(rtr_body_), request);
       ddp::GatherList body;
-      body.append(Bytes(scratch_).first(size));
+      body.append(Bytes(rtr_body_).first(size));
       message_ = ddp::Segmenter(untagged_header(Opcode::kReadRequest), body);
       Outstanding& o = reads_.push();
       o = Outstanding{};
@@ -177,9 +177,9 @@ void Qp::start_response() {
 
 void Qp::start_terminate() {
   is_terminate_pending_ = false;
-  const size_t size = *encode(MutBytes(scratch_), info_.terminate);
+  const size_t size = *encode(MutBytes(terminate_body_), info_.terminate);
   ddp::GatherList body;
-  body.append(Bytes(scratch_).first(size));
+  body.append(Bytes(terminate_body_).first(size));
   message_ = ddp::Segmenter(untagged_header(Opcode::kTerminate), body);
 }
 

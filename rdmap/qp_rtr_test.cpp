@@ -46,6 +46,17 @@ TEST(QpRtr, Trap8RtrFramesAreTheGoldenOnes) {
   EXPECT_EQ(frame(Rtr::kRead).size(), 46u);
 }
 
+TEST(QpRtr, ATerminateLeavesAnRtrFrameInTheLlpsHandsAsItIs) {
+  Endpoint e;
+  e.qp.start({true, Rtr::kRead, 1, 1});
+  ddp::Segment rtr, last;
+  ASSERT_TRUE(e.qp.next_segment(kMulpdu, rtr));
+  const Ulpdu before = Endpoint::flatten(rtr);
+  e.qp.terminate(TermCode::operation(RDMAP_ECODE_UNSPECIFIED));
+  ASSERT_TRUE(e.qp.next_segment(kMulpdu, last));
+  EXPECT_EQ(Endpoint::flatten(rtr), before);
+}
+
 TEST(QpRtr, Trap3TheResponderSendsNothingBeforeItHasReceivedAlsoWithoutRtr) {
   Pair p(QpAttr{.number = 1, .pd = 7}, 4, Rtr::kNone);
   std::vector<uint8_t> in(10);
