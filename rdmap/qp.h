@@ -160,7 +160,6 @@ class Qp {
   struct SendEntry {
     enum class Stage : uint8_t { kWaiting, kStarted, kProduced };
     uint64_t id = 0;
-    uint64_t stamp = 0;         // order of submission, shared with responses
     uint64_t last_segment = 0;  // ordinal of its last segment, once kProduced
     uint32_t length = 0;
     uint32_t stag = 0;  // Write: the peer's; LocalInvalidate: ours; Send: the one to invalidate
@@ -196,7 +195,7 @@ class Qp {
 
   // The answer to a Read or atomic of the peer's.
   struct Response {
-    uint64_t stamp = 0;
+    uint64_t sends_before = 0;  // how many sends of ours had been posted by then
     uint64_t last_segment = 0;
     uint64_t cookie = 0;  // of the request buffer to post again
     ReadRequest read;
@@ -223,7 +222,6 @@ class Qp {
   // qp_post.cpp
   Refusal check(const SendWr& wr) const;
   void drop(std::span<const SendWr> work);
-  bool take_posted_sends();
   void fill(SendEntry& e, const SendWr& wr);
   static void fill_payload(SendEntry& e, std::span<const Bytes> ranges, bool is_inline);
   static void fill_atomic(SendEntry& e, WorkKind kind, const AtomicRequest& request);
@@ -310,7 +308,6 @@ class Qp {
   uint32_t responses_next_ = 0;  // index of the first one not started
   ddp::Segmenter message_;       // what is being cut
   Source source_ = Source::kNone;
-  uint64_t stamp_ = 0;
   uint64_t produced_ = 0;  // segments yielded
   uint64_t sent_ = 0;      // segments the LLP has taken over
   std::array<uint32_t, RDMAP_QN_COUNT> next_msn_;

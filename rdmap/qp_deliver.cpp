@@ -95,7 +95,7 @@ void Qp::deliver_request(const ddp::Delivered& d) {
 
 void Qp::push_response(const ddp::Delivered& d, Response&& r) {
   r.cookie = d.cookie;
-  r.stamp = ++stamp_;
+  r.sends_before = sq_.head() + sq_.size();
   responses_.push() = std::move(r);
 }
 

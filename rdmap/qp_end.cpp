@@ -76,7 +76,7 @@ void Qp::abandon_message() {
 }
 
 void Qp::flush_sends(bool is_forced) {
-  take_posted_sends();
+  sq_.take_in();
   while (!sq_.is_empty()) {
     const SendEntry& e = sq_.front();
     const bool is_produced = e.stage == SendEntry::Stage::kProduced;

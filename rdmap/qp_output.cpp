@@ -45,8 +45,8 @@ Qp::Source Qp::choose() const {
   const bool has_response =
       responses_next_ < responses_.size() && responses_next_ * 2 < responses_.capacity();
   if (has_entry && has_response) {
-    return sq_[sq_next_].stamp < responses_[responses_next_].stamp ? Source::kSendQueue
-                                                                   : Source::kResponse;
+    const bool is_entry_first = sq_.head() + sq_next_ < responses_[responses_next_].sends_before;
+    return is_entry_first ? Source::kSendQueue : Source::kResponse;
   }
   if (has_entry) return Source::kSendQueue;
   return has_response ? Source::kResponse : Source::kNone;
@@ -55,7 +55,7 @@ Qp::Source Qp::choose() const {
 bool Qp::has_output() {
   // What comes late is taken in by who flushes it: take_posted().
   if (state_ == QpState::kEnded) return false;
-  take_posted_sends();
+  sq_.take_in();
   if (state_ == QpState::kTerminate) return is_terminate_pending_;
   return is_open() && may_send_ && choose() != Source::kNone;
 }

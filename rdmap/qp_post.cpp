@@ -199,14 +199,8 @@ Posted Qp::post_recv(std::span<const RecvWr> work) {
   return out;
 }
 
-bool Qp::take_posted_sends() {
-  const uint32_t fresh = sq_.take_in();
-  for (uint32_t i = sq_.size() - fresh; i < sq_.size(); ++i) sq_[i].stamp = ++stamp_;
-  return fresh != 0;
-}
-
 void Qp::take_posted() {
-  if (take_posted_sends()) run_local_work();
+  if (sq_.take_in() != 0) run_local_work();
   queues_[RDMAP_QN_SEND].take_in();
   if (state_ == QpState::kEnded || state_ == QpState::kTerminate) flush(false);
 }
