@@ -1,100 +1,173 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// The state of the stream, and who is asked what in it. Memory named by a segment in the LLP's
+// hands is never given back before segments_sent() or on_llp_end() says so, nor a receive buffer
+// while a placement into it is open.
 #include "rdmap/qp.h"
 
 #include <cassert>
-#include <new>
 
 namespace ddpsock::rdmap {
-namespace {
-
-// One more than asked for: an agreed Read RTR needs a place although IRD or ORD is 0.
-constexpr uint32_t with_rtr(uint32_t reads) {
-  return reads + 1;
-}
-
-// Answers in the hands of the LLP, and as many still to be cut.
-constexpr uint32_t response_slots(uint32_t ird) {
-  return 2 * with_rtr(ird);
-}
-
-std::unique_ptr<uint8_t[]> make_buffers(uint32_t count, uint32_t size) {
-  return std::unique_ptr<uint8_t[]>(new (std::nothrow) uint8_t[size_t{count} * size]);
-}
-
-// In order one message is under way at most, and no other has its buffer.
-uint32_t receive_slots(const QpAttr& attr, bool is_shared) {
-  return is_shared && attr.order == ddp::LlpOrder::kInOrder ? 1 : attr.recv_depth;
-}
-
-}  // namespace
 
 Qp::Qp(const QpAttr& attr, StagTable& stags, CompletionQueue& send_cq, CompletionQueue& recv_cq,
        SharedReceives* shared)
     : attr_(attr),
       counters_(attr.counters != nullptr ? *attr.counters : own_counters_),
-      stags_(stags),
-      send_cq_(send_cq),
-      recv_cq_(recv_cq),
-      shared_(shared),
-      sq_(attr.send_depth),
-      responses_(response_slots(attr.max_ird)),
-      queues_{
-          ddp::ReceiveQueue(receive_slots(attr, shared != nullptr), attr.max_fragments, attr.order),
-          ddp::ReceiveQueue(with_rtr(attr.max_ird), attr.max_fragments, attr.order),
-          ddp::ReceiveQueue(1, attr.max_fragments, attr.order),
-          ddp::ReceiveQueue(with_rtr(attr.max_ord), attr.max_fragments, attr.order)},
-      request_buffers_(make_buffers(with_rtr(attr.max_ird), RDMAP_ATOMIC_REQUEST_SIZE)),
-      answer_buffers_(make_buffers(with_rtr(attr.max_ord), RDMAP_ATOMIC_RESPONSE_SIZE)),
-      reads_(with_rtr(attr.max_ord)),
-      read_fragments_(attr.max_fragments) {
-  next_msn_.fill(DDP_FIRST_MSN);
-}
+      sends_(attr, stags, send_cq, counters_),
+      inbound_(attr, stags),
+      input_(attr, stags, recv_cq, shared, counters_, sends_, inbound_),
+      output_(sends_, inbound_, counters_) {}
 
 bool Qp::has_memory() const {
-  for (const ddp::ReceiveQueue& q : queues_) {
-    if (!q.has_memory()) return false;
-  }
-  return sq_.has_memory_for(attr_.send_depth) &&
-         responses_.has_memory_for(response_slots(attr_.max_ird)) && request_buffers_ &&
-         answer_buffers_ && reads_.has_memory_for(with_rtr(attr_.max_ord)) &&
-         read_fragments_.capacity() >= attr_.max_fragments;
-}
-
-Qp::~Qp() {
-  drop_responses(true);
-  if (open_ && open_->pinned) stags_.unpin(*open_->pinned);
-  sq_.take_in();
-  for (uint32_t i = 0; i < sq_.size(); ++i) {
-    if (sq_[i].has_pin) stags_.unpin(sq_[i].read.sink_stag);
-    send_cq_.release();
-  }
-  queues_[RDMAP_QN_SEND].take_in();
-  while (queues_[RDMAP_QN_SEND].take_back()) recv_cq_.release();
+  return sends_.has_memory(attr_) && inbound_.has_memory(attr_) && input_.has_memory();
 }
 
 void Qp::start(const Start& start) {
   assert(state_ == QpState::kIdle && start.ird <= attr_.max_ird && start.ord <= attr_.max_ord);
-  start_ = start;
-  may_send_ = start.is_initiator;
-  is_rtr_awaited_ = !start.is_initiator && start.rtr != Rtr::kNone;
-  is_rtr_pending_ = start.is_initiator && start.rtr != Rtr::kNone;
-
-  // cxgb4 and irdma send a Read RTR also where revision 1 of MPA could agree on none.
-  const bool may_be_rtr =
-      start.rtr == Rtr::kRead || (!start.is_initiator && start.rtr == Rtr::kNone);
-  const uint32_t requests = start.ird == 0 && may_be_rtr ? 1 : start.ird;
-  for (uint32_t i = 0; i < requests; ++i) post_request_buffer(i);
-  ddp::ScatterList terminate;
-  terminate.append(MutBytes(terminate_buffer_));
-  queues_[RDMAP_QN_TERMINATE].post(0, terminate);
+  sends_.outbound().start(start.ord);
+  inbound_.start(start);
+  input_.start(start);
+  output_.start(start);
   // From here on other threads post.
   state_ = QpState::kRts;
 }
 
-void Qp::post_request_buffer(uint64_t cookie) {
-  ddp::ScatterList buffer;
-  buffer.append(request_buffer(cookie));
-  queues_[RDMAP_QN_READ_REQUEST].post(cookie, buffer);
+Posted Qp::post_send(std::span<const SendWr> work) {
+  return sends_.post(work, state_);
+}
+
+Posted Qp::post_recv(std::span<const RecvWr> work) {
+  return input_.receives().post(work, state_);
+}
+
+void Qp::take_posted() {
+  if (sends_.take_in() && is_open()) sends_.run_local_work(output_.produced(), output_.sent());
+  input_.receives().queue().take_in();
+  if (state_ == QpState::kEnded || state_ == QpState::kTerminate) flush(false);
+}
+
+Result<Placement, TermCode> Qp::place(Bytes header, uint32_t ulpdu_length) {
+  assert(state_ != QpState::kIdle);
+  const bool has_failed = !is_open();
+  if (!has_failed) output_.open();  // even a bad first FPDU opens the way for our Terminate
+  Result<Placement, TermCode> where =
+      has_failed ? Result<Placement, TermCode>(input_.discard(header, ulpdu_length))
+                 : input_.place(header, ulpdu_length);
+  if (!where) {
+    info_ = input_.blame(where.error());
+    enter_terminate();
+  }
+  return where;
+}
+
+void Qp::segment_placed() {
+  const bool fails = input_.close(!is_open(), info_);
+  if (sends_.take_answers()) sends_.run_local_work(output_.produced(), output_.sent());
+  if (fails) enter_terminate();
+  if (!is_open()) flush(false);
+}
+
+void Qp::segment_spoilt() {
+  assert(input_.is_open());
+  input_.drop_open();
+  if (!is_open()) flush(false);
+}
+
+bool Qp::has_output() {
+  // What comes late is taken in by who flushes it: take_posted().
+  if (state_ == QpState::kEnded) return false;
+  sends_.take_in();
+  return output_.has_next();
+}
+
+bool Qp::next_segment(uint32_t mulpdu, ddp::Segment& out) {
+  if (state_ == QpState::kEnded) return false;
+  sends_.take_in();
+  return output_.next_segment(mulpdu, out);
+}
+
+void Qp::segments_sent(uint32_t n) {
+  output_.note_sent(n);
+  if (!is_open()) {
+    flush(false);
+    return;
+  }
+  inbound_.retire(output_.sent());
+  sends_.retire(output_.sent());
+  end_if_drained();
+}
+
+void Qp::flush(bool is_forced) {
+  if (input_.is_open()) {
+    if (!is_forced) return;
+    input_.drop_open();
+  }
+  inbound_.drop(output_.sent(), is_forced);
+  sends_.flush(output_.sent(), is_forced);
+  input_.receives().flush();
+}
+
+void Qp::enter_terminate() {
+  state_ = QpState::kTerminate;
+  const bool is_ours = info_.reason == EndReason::kTerminateSent && output_.may_send();
+  output_.stop();
+  if (is_ours) output_.send_last(info_.terminate);
+  flush(false);
+}
+
+void Qp::terminate(TermCode code) {
+  if (!is_open()) return;
+  info_.reason = EndReason::kTerminateSent;
+  info_.terminate.code = code;
+  enter_terminate();
+}
+
+void Qp::close() {
+  if (state_ == QpState::kRts) state_ = QpState::kClosing;
+}
+
+bool Qp::is_drained() const {
+  return sends_.is_drained() && inbound_.is_empty() && output_.is_idle();
+}
+
+bool Qp::wants_close() const {
+  switch (state_) {
+    case QpState::kIdle:
+    case QpState::kRts:
+      return false;
+    case QpState::kClosing:
+      return is_drained();
+    case QpState::kTerminate:
+      return output_.is_idle();
+    case QpState::kEnded:
+      break;
+  }
+  return true;
+}
+
+void Qp::end_if_drained() {
+  if (state_ == QpState::kClosing && has_peer_closed_ && is_drained()) end(EndReason::kOrderly);
+}
+
+void Qp::end(EndReason reason) {
+  if (info_.reason == EndReason::kNone) info_.reason = reason;
+  output_.stop();
+  state_ = QpState::kEnded;
+  flush(true);
+}
+
+void Qp::on_llp_end(LlpEnd how) {
+  if (state_ == QpState::kEnded) return;
+  take_posted();
+  const bool is_unsendable = !output_.may_send() && !sends_.is_empty();
+  const bool is_waiting = sends_.has_unanswered() || input_.has_partial() || is_unsendable;
+  if (how != LlpEnd::kFinBetween || !is_open() || is_waiting) {
+    end(EndReason::kLlpLost);
+    return;
+  }
+  has_peer_closed_ = true;
+  state_ = QpState::kClosing;
+  input_.receives().flush();
+  end_if_drained();
 }
 
 }  // namespace ddpsock::rdmap

@@ -30,6 +30,14 @@ enum class EndReason : uint8_t {
 // section 9.
 enum class Rtr : uint8_t { kNone, kSend, kWrite, kRead };
 
+// What MPA start-up agreed.
+struct Start {
+  bool is_initiator = false;
+  Rtr rtr = Rtr::kNone;
+  uint32_t ird = 0;  // Reads and atomics the peer may have outstanding here
+  uint32_t ord = 0;  // Reads and atomics we may have outstanding there
+};
+
 // Why the stream failed or ended.
 struct TerminateInfo {
   EndReason reason = EndReason::kNone;
