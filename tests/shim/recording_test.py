@@ -342,11 +342,9 @@ class Recording(unittest.TestCase):
             file.write(content)
         for engine in ["user", "shm"]:
             with self.subTest(engine):
-                with socket.create_server(("127.0.0.1", 0)) as free:
-                    port = free.getsockname()[1]
-                command = [sys.executable, "-u", "-m", "http.server", "--bind", "127.0.0.1", "-d", self.folder, str(port)]
+                command = [sys.executable, "-u", "-m", "http.server", "--bind", "127.0.0.1", "-d", self.folder, "0"]
                 server = self.start(engine, "http", command, stderr=subprocess.DEVNULL)
-                self.assertIn("Serving", server.stdout.readline())
+                port = int(re.search("Serving .* port ([0-9]+)", server.stdout.readline())[1])
                 command = [*self.words(engine, "curl"), "curl", "-s", "-S", f"http://127.0.0.1:{port}/content"]
                 got = subprocess.run(command, env=self.env, stdout=subprocess.PIPE, timeout=60, check=True).stdout
                 self.assertEqual(got, content)
