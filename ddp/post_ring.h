@@ -68,8 +68,11 @@ class PostRing {
 
   // Of the owner.
 
-  // Takes notice of what has been published; how many elements are new.
+  // Takes notice of what has been published; how many elements are new. Of one that has no memory,
+  // none.
   uint32_t take_in() {
+    if (slots_ == nullptr) [[unlikely]]
+      return 0;
     const uint64_t before = end_;
     while (slots_[end_ & mask_].published.load(std::memory_order_acquire) == end_ + 1) ++end_;
     return static_cast<uint32_t>(end_ - before);

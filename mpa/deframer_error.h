@@ -11,7 +11,7 @@ namespace ddpsock::mpa {
 enum class DeframerError : uint8_t {
   kNone,
   kTooShort,  // ULPDU_Length below the header it announces
-  kTooLong,   // ULPDU_Length above Deframer::Options::max_ulpdu
+  kTooLong,   // ULPDU_Length above what is taken, or what Markers leave room for
   kBadCrc,
   kBadMarker,  // FPDUPTR does not point at the length field
   kTruncated,  // the stream ended inside an FPDU

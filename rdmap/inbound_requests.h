@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Reads and atomics of the peer's, at most IRD of them, from the buffer that
-// a request lands in until the LLP has taken over the last segment of its answer. Atomics are done
-// when they come; what a Read asks for is sent from where it lies, and pinned until then.
+// Reads and atomics of the peer's, at most IRD of them (and a Read RTR where that is 0), from the
+// buffer that a request lands in until the LLP has taken over the last segment of its answer.
+// Atomics are done when they come; what a Read asks for is sent from where it lies, and pinned
+// until then.
 #ifndef DDPSOCK_RDMAP_INBOUND_REQUESTS_H_
 #define DDPSOCK_RDMAP_INBOUND_REQUESTS_H_
 

@@ -57,9 +57,11 @@ class OutboundRequests {
     std::optional<uint64_t> owner;  // none: the RTR
     uint64_t original;              // atomics: the value found
   };
-  // The oldest request, once its answer is whole: it is no longer outstanding.
+  // Whether the answer to the oldest is whole.
+  bool has_answered() const { return !requests_.is_empty() && requests_.front().is_whole(); }
+  // That request: it is no longer outstanding.
   std::optional<Answered> take_answered() {
-    if (requests_.is_empty() || !requests_.front().is_whole()) return std::nullopt;
+    if (!has_answered()) return std::nullopt;
     const Request& r = requests_.front();
     const Answered out{r.is_rtr ? std::nullopt : std::optional(r.owner), r.original};
     requests_.pop();
@@ -86,7 +88,7 @@ class OutboundRequests {
   ddp::Ring<Request> requests_;
   ddp::Fragments fragments_;
   ddp::ReceiveQueue atomic_responses_;
-  std::unique_ptr<uint8_t[]> atomic_buffers_;  // max_ord of RDMAP_ATOMIC_RESPONSE_SIZE
+  std::unique_ptr<uint8_t[]> atomic_buffers_;  // max_ord + 1 of RDMAP_ATOMIC_RESPONSE_SIZE
   ddp::LlpOrder order_;
   uint32_t max_ord_;
   uint32_t ord_ = 0;

@@ -89,7 +89,7 @@ class Qp {
 
   // The next ULPDU to send, or false. `mulpdu` may change from call to call; at least 128.
   bool next_segment(uint32_t mulpdu, ddp::Segment& out);
-  // Whether next_segment() would yield one.
+  // Whether next_segment() would yield one, or take_posted() has work to do.
   bool has_output();
   // The LLP has taken over the `n` oldest segments not yet reported; their memory is not read
   // again. REQUIRES: n <= segments yielded and not reported.

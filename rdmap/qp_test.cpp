@@ -365,6 +365,32 @@ TEST(Qp, LocalInvalidateTakesEffectInItsTurn) {
   EXPECT_EQ(done[1].status, WorkStatus::kLocalError) << "invalid already";
 }
 
+// Who moves segments may see what another thread has posted since take_posted().
+TEST(Qp, LocalWorkThatWasSeenWhileSegmentsMoveIsDoneAllTheSame) {
+  Pair p;
+  std::vector<uint8_t> local(64);
+  const uint32_t ours = p.a.reg(local, kLocalWrite);
+  p.a.output();  // the RTR frame
+  p.a.qp.take_posted();
+  const SendWr wr{.id = 1, .op = op::LocalInvalidate{ours}};
+  ASSERT_EQ(p.a.qp.post_send({&wr, 1}).accepted, 1u);
+  EXPECT_TRUE(p.a.qp.has_output()) << "so that somebody comes back";
+  p.a.qp.take_posted();
+  EXPECT_EQ(p.a.sends().size(), 1u);
+  EXPECT_FALSE(p.a.qp.has_output());
+  EXPECT_FALSE(p.a.stags.access(ours, 0, 1, kLocalWrite, p.a.qp.stream()));
+}
+
+// Of what its maker discards for want of memory nothing is looked at.
+TEST(Qp, OneWithoutMemoryGoesQuietly) {
+  constexpr uint32_t kTooMany = 1u << 31;
+  StagTable stags(1);
+  CompletionQueue cq(1);
+  EXPECT_FALSE(Qp({.send_depth = kTooMany}, stags, cq, cq).has_memory());
+  EXPECT_FALSE(Qp({.recv_depth = kTooMany}, stags, cq, cq).has_memory());
+  EXPECT_FALSE(SharedReceives(kTooMany, cq).has_memory());
+}
+
 TEST(Qp, FencedLocalInvalidateAfterAReadCompletes) {
   Pair p;
   std::vector<uint8_t> remote = pattern(64), local(64);

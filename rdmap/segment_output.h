@@ -41,7 +41,8 @@ class SegmentOutput {
   // After stop(): this alone still goes out.
   void send_last(const Terminate& t);
 
-  // Nothing that is not a work request or an answer waits, and the LLP has everything.
+  // No message is being cut, nothing that is not a work request or an answer waits, and the LLP has
+  // everything.
   bool is_idle() const {
     return source_ == Source::kNone && !is_rtr_pending_ && !is_nudge_pending_ &&
            terminate_size_ == 0 && produced_ == sent_;

@@ -38,6 +38,9 @@ struct SendEntry {
   AtomicRequest atomic;                    // atomics
   std::array<uint8_t, kMaxInline> body{};  // inline payload or RDMAP header
   ddp::GatherList payload;
+
+  // It sends nothing.
+  bool is_local() const { return kind == WorkKind::kLocalInvalidate; }
 };
 
 // `e` becomes what `wr` asks for; an inline payload is copied. REQUIRES: `wr` was admitted.

@@ -51,7 +51,8 @@ Posted SendQueue::post(std::span<const SendWr> work, const std::atomic<QpState>&
     e.is_void = is_late;
     entries_.publish(places, i);
   }
-  dismiss(work.subspan(places.count, good - places.count), stags_);
+  if (places.count < good) [[unlikely]]
+    dismiss(work.subspan(places.count, good - places.count), stags_);
   if (is_late) return {0, Refusal::kBadState};
   out.accepted = places.count;
   counters_.sends_posted.add_shared(out.accepted);
@@ -87,16 +88,14 @@ void SendQueue::finish(uint64_t last_segment, WorkStatus status) {
 }
 
 void SendQueue::run_local_work(uint64_t produced, uint64_t sent) {
-  while (next_ < entries_.size()) {
-    const SendEntry& e = entries_[next_];
-    if (e.kind != WorkKind::kLocalInvalidate || (e.has_fence && !outbound_.is_empty())) break;
-    const bool is_done = stags_.invalidate(e.stag, stream_).has_value();
+  while (has_local_work()) {
+    const bool is_done = stags_.invalidate(entries_[next_].stag, stream_).has_value();
     finish(produced, is_done ? WorkStatus::kOk : WorkStatus::kLocalError);
   }
   retire(sent);
 }
 
-bool SendQueue::take_answers() {
+bool SendQueue::take_whole_answers() {
   bool has_any = false;
   while (const auto answered = outbound_.take_answered()) {
     has_any = true;

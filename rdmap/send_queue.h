@@ -56,7 +56,7 @@ class SendQueue {
   bool can_start() const {
     if (next_ == entries_.size()) return false;
     const SendEntry& e = entries_[next_];
-    if (e.kind == WorkKind::kLocalInvalidate) return false;  // run_local_work() does it
+    if (e.is_local()) return false;  // run_local_work() does it
     if (e.has_fence && !outbound_.is_empty()) return false;
     return !e.awaits_response || outbound_.has_room();
   }
@@ -67,10 +67,17 @@ class SendQueue {
   // It has been cut, in whole or (kFlushed: the stream fails) as much as will be.
   void finish(uint64_t last_segment, WorkStatus status = WorkStatus::kOk);
 
-  // Does what sends nothing and is next, then retire(). `produced`: the last segment cut so far.
+  // Whether what is next sends nothing, and may be done.
+  bool has_local_work() const {
+    if (next_ == entries_.size()) return false;
+    const SendEntry& e = entries_[next_];
+    return e.is_local() && (!e.has_fence || outbound_.is_empty());
+  }
+  // Does that, and all that follows and is alike, then retire(). `produced`: the last segment cut
+  // so far.
   void run_local_work(uint64_t produced, uint64_t sent);
   // Takes notice of what the peer has answered; whether it has.
-  bool take_answers();
+  bool take_answers() { return outbound_.has_answered() && take_whole_answers(); }
   // Completes what is complete, now that the LLP has taken over the first `sent` segments.
   void retire(uint64_t sent);
   // Completes everything, as flushed where it is not complete, up to the first request that the LLP
@@ -78,6 +85,7 @@ class SendQueue {
   void flush(uint64_t sent, bool is_forced);
 
  private:
+  bool take_whole_answers();
   void complete(const SendEntry& e, WorkStatus status);
 
   StagTable& stags_;
