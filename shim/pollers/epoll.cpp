@@ -129,7 +129,7 @@ int report(WatchedSet& watched, MemoryLook& look, epoll_event* events, int count
     const bool is_asked = has_others && wires.empty() && watched.deferral().is_quiet();
     const bool is_due = !is_asked && is_first && count == 0 && watched.kernel_turn().is_due();
     if (!has_others && !is_due) break;
-    const bool is_quiet = wires.empty() && watched.is_quiet_by_now();
+    const bool is_quiet = wires.empty() && watched.ask_quietly();
     if (!is_quiet && !is_due && !watched.members().others().may_be_ready(wires)) break;
     // Where there is not enough room for all, its answer goes first: it gives each a turn.
     const int before = count;

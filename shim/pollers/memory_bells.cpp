@@ -40,6 +40,8 @@ uint32_t without_bell(WatchedSet& set, const epoll_event& event) {
   bool is_watched = false;
   const base::KeepErrno keep;
   set.members().streams().each([&](WatchedStream& w, int fd) {
+    // Of many streams most are left by this.
+    if (w.data.load(std::memory_order_relaxed) != event.data.u64) return;
     const uint32_t version = w.version.load();
     if (!w.is(fd, version) || w.data.load(std::memory_order_relaxed) != event.data.u64) return;
     is_watched = true;
@@ -59,7 +61,7 @@ uint32_t without_bell(WatchedSet& set, const epoll_event& event) {
     }
     if ((left & kReadable) == 0 || (left & kEnded) != 0 || set.is_changing()) return;
     with_stream(fd, [&](engine::MemoryPart& stream) {
-      if (w.is_for_bell(fd, stream)) {
+      if (w.settle_if_for_bell(fd, stream)) {
         left &= ~kReadable;
       } else if ((w.events.load(std::memory_order_relaxed) & EPOLLET) != 0) {
         // The edge of a bell whose bytes have been reported, from memory, is an old one.

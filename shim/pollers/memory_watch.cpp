@@ -126,7 +126,7 @@ void WatchedSet::tell_changes() {
     members_.streams().each([this](WatchedStream& w, int fd) { w.tell_but_hush(place(), fd); });
 }
 
-bool WatchedSet::is_quiet_by_now() {
+bool WatchedSet::ask_quietly() {
   if (!deferral_.note_question()) return deferral_.is_quiet();
   const Hold hold(*this);
   if (!hold.is_held() || !waiters_.is_one_alone()) return false;

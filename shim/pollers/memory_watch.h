@@ -24,7 +24,7 @@
 
 namespace ddpsock::shim {
 
-// Sets whose place is not free.
+// Sets that are watched, or were by a thread that waits in one still.
 extern constinit std::atomic<unsigned> watched_sets;
 inline bool is_any_set_watched() {
   return watched_sets.load(std::memory_order_acquire) != 0;
@@ -83,8 +83,9 @@ class WatchedSet {
   void tell_all();
   // As tell_all(), but of quiet.
   void tell_changes();
-  // Deferral::is_quiet(), of a question that is about to be asked.
-  bool is_quiet_by_now();
+  // Deferral::is_quiet(), of a question that is about to be asked, and counts: after many the set
+  // becomes quiet.
+  bool ask_quietly();
   // What was seen as `w` at `version` is to be the kernel's, if it is still there.
   void hand_over_seen(WatchedStream& w, int fd, uint32_t version);
   // The kernel's events, without waiting.

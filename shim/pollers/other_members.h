@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// What an epoll set holds beside the streams that memory_watch.h looks at, so that the kernel can
+// What an epoll set holds beside the streams that memory_look.h looks at, so that the kernel can
 // be asked about these alone: the set itself would answer with every stream whose bell lies unread.
 #ifndef DDPSOCK_SHIM_POLLERS_OTHER_MEMBERS_H_
 #define DDPSOCK_SHIM_POLLERS_OTHER_MEMBERS_H_

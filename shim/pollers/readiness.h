@@ -8,9 +8,9 @@
 //     the send() that follows would block;
 //   - the reset that follows a peer which was killed, with nothing unread but octets, is an end.
 //   (In
-//     sets of epoll that memory_watch.h serves.)
+//     sets of epoll that are watched (watched_sets.h).)
 //   - no stream is called readable for a bell that came after the bytes it was rung for were taken.
-//     (epoll: memory_watch.h. In sets that it does not serve a program just gets EAGAIN.)
+//     (epoll: memory_bells.h. In sets that are not watched a program just gets EAGAIN.)
 #ifndef DDPSOCK_SHIM_POLLERS_READINESS_H_
 #define DDPSOCK_SHIM_POLLERS_READINESS_H_
 

@@ -15,7 +15,7 @@ bool SetMembers::has_other_with(uint64_t data, int fd) {
 
 bool SetMembers::is_for_kernel(int room) {
   if (room > kLittleRoom) return false;
-  const int streams = streams_.count_wanted();
+  const int streams = streams_.count_wanted(room + 1);
   if (room < streams) return true;
   return room < streams + static_cast<int>(others_.count()) && others_.was_reported_lately();
 }

@@ -4,18 +4,20 @@
 namespace ddpsock::shim {
 
 WatchedStream* StreamTable::find(int fd) {
-  WatchedStream* found = nullptr;
-  each([&](WatchedStream& w, int watched) {
-    if (watched == fd) found = &w;
-  });
-  return found;
+  const unsigned end = this->end();
+  for (unsigned i = 0; i < end; ++i)
+    if (streams_[i].fd.load(std::memory_order_acquire) == fd + 1) return &streams_[i];
+  return nullptr;
 }
 
-int StreamTable::count_wanted() {
+int StreamTable::count_wanted(int most) {
+  const unsigned end = this->end();
   int count = 0;
-  each([&](WatchedStream& w, int) {
-    if (w.is_wanted.load(std::memory_order_relaxed)) ++count;
-  });
+  for (unsigned i = 0; i < end && count < most; ++i) {
+    const WatchedStream& w = streams_[i];
+    if (w.fd.load(std::memory_order_acquire) > 0 && w.is_wanted.load(std::memory_order_relaxed))
+      ++count;
+  }
   return count;
 }
 

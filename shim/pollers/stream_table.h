@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The streams of one epoll set that may lie in shared memory, in places that stay where they are.
 // Bounded. Zero memory is an empty table. Any thread looks through it at any time; one that takes a
-// place or clears it holds the set (WatchedSet::Hold).
+// place holds the set (WatchedSet::Hold).
 #ifndef DDPSOCK_SHIM_POLLERS_STREAM_TABLE_H_
 #define DDPSOCK_SHIM_POLLERS_STREAM_TABLE_H_
 
@@ -41,7 +41,8 @@ class StreamTable {
     });
     return has;
   }
-  int count_wanted();
+  // Or `most`, if it is that many.
+  int count_wanted(int most);
 
   // Where a look begins, so that each has its turn where there is not room for all.
   unsigned first() const { return first_.load(std::memory_order_relaxed); }

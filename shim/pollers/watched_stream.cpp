@@ -103,7 +103,7 @@ void WatchedStream::give_up(const SetPlace& set, int number) {
   });
 }
 
-bool WatchedStream::is_for_bell(int number, engine::MemoryPart& stream) {
+bool WatchedStream::settle_if_for_bell(int number, engine::MemoryPart& stream) {
   const engine::Glance glance = stream.glance();
   if (glance.has_bytes || !glance.is_in_memory) return false;
   const bool is_edge = (events.load(std::memory_order_relaxed) & EPOLLET) != 0;

@@ -3,8 +3,9 @@
 // for, what the kernel knows of that, and what was reported last. In static memory, a cache line
 // each; zero memory is a free one.
 //
-// Any thread reads one at any time, and finds out by its version that it has become another's. The
-// functions that change one need a hold of the set (WatchedSet::Hold), but for free().
+// Any thread reads one at any time, and finds out by its version that it has become another's. What
+// the program asks for changes with a hold of the set (WatchedSet::Hold); what the kernel is told
+// may be told by who was refused one too, and is about to ask it.
 #ifndef DDPSOCK_SHIM_POLLERS_WATCHED_STREAM_H_
 #define DDPSOCK_SHIM_POLLERS_WATCHED_STREAM_H_
 
@@ -75,9 +76,10 @@ struct alignas(64) WatchedStream {
   // Whoever watches it from now on relies on the kernel.
   void give_up(const SetPlace& set, int number);
 
-  // Has the kernel said that it is readable for the sake of a bell alone, as far as anyone can see?
-  // Any thread. `stream` is that of `number`, and used by the caller.
-  bool is_for_bell(int number, engine::MemoryPart& stream);
+  // Whether the kernel has said that it is readable for the sake of a bell alone, as far as anyone
+  // can see. Where that may be an old bell, or has been so for long, the stream's bells are
+  // settled. Any thread. `stream` is that of `number`, and used by the caller.
+  bool settle_if_for_bell(int number, engine::MemoryPart& stream);
 
  private:
   uint32_t events_for_kernel() const;
