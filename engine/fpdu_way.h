@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// The part of a byte stream (stream/stream.h) that a queue pair uses whose FPDUs lie between the
+// The part of a byte stream (stream/one_sided_way.h) that a queue pair uses whose FPDUs lie between
 // stream's chunks (doc/decisions/0034-one-sided-between-chunks.md).
 #ifndef DDPSOCK_ENGINE_FPDU_WAY_H_
 #define DDPSOCK_ENGINE_FPDU_WAY_H_

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// What a queue pair uses of a byte stream whose connection it shares
-// (doc/decisions/0034-one-sided-between-chunks.md). What the stream sees of it is queue_pair.h.
+// A byte stream whose connection a queue pair shares: how message/ begins and ends that
+// (doc/decisions/0034-one-sided-between-chunks.md). What the queue pair itself uses of it is
+// engine/fpdu_way.h; what the stream sees of the queue pair, queue_pair.h.
 #ifndef DDPSOCK_STREAM_ONE_SIDED_WAY_H_
 #define DDPSOCK_STREAM_ONE_SIDED_WAY_H_
 

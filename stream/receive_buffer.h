@@ -8,9 +8,10 @@
 namespace ddpsock::engine {
 
 // Bytes of FPDUs between the kernel and the program, while a receive call runs: a few lie on the
-// caller's stack, more in the inbox's block. The inbox is told where only by put_on_record(); a
-// relative of a process that is killed goes on from there. REQUIRES: the receive lease, for as long
-// as this lives; that nobody else moves the inbox's block.
+// caller's stack, more in the inbox's block. The inbox has its block at once, and is
+// told which part of that has bytes by put_on_record() only; a relative of a process that is killed
+// goes on from there. REQUIRES: the receive lease, for as long as this lives; that nobody else
+// moves the inbox's block.
 class ReceiveBuffer {
  public:
   // What the stack has room for: a chunk of 4 KB, behind a byte that was kept.

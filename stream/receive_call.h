@@ -16,8 +16,8 @@
 namespace ddpsock::engine {
 
 // How far one recv call has come with FPDUs. receiver_pull.h takes them from the kernel,
-// receiver.h delivers them; both change this under the receive lease, which is held all the time.
-// What it refers to is the caller's and stays.
+// a large one straight to where it belongs; receiver.h delivers the others; both change this under
+// the receive lease, which is held all the time. What it refers to is the caller's and stays.
 struct ReceiveCall {
   // The FPDU at the front of the buffer.
   Fpdu front() const { return c.reader().look(buffer.bytes()); }

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Receiving. One call reads from the kernel at most what it can deliver and one frame's overhead,
-// so that in the common case one system call brings one message and nothing is left over; what is
-// left over is covered by a byte that stays in the kernel (doc/design.md decision 3, I1).
+// Receiving: what is in the buffer, to the program, until it has what it wants.
 #include "stream/receiver.h"
 
 #include <errno.h>
