@@ -113,7 +113,6 @@ class Maker {
     for (int end = 0; end < kEnds; ++end) {
       add_message(end);
       work(end).back().is_signalled = true;
-      work(end).back().flaw = Flaw::kNone;
     }
     if (choose_.one_in(8)) overfill(active);
   }
@@ -267,7 +266,7 @@ class Maker {
     if (w.region < 0) return add_message(end);
     // TOs are to be aligned, and not all regions begin at one that is.
     const uint32_t size = size_of(w.region);
-    w.offset = kAtomicSize * choose_.below(size / kAtomicSize - 1);
+    w.offset = kAtomicSize * choose_.below(size / kAtomicSize);
     w.length = kAtomicSize;
     wait_for_requests(w);
     has_request_ = true;

@@ -11,8 +11,8 @@ const char* to_string(Verb verb) {
 }
 
 const char* to_string(Ending ending) {
-  constexpr const char* kNames[] = {"orderly", "one drains",   "error",      "Terminate",
-                                    "abort",   "abort midway", "cut midway", "killed midway"};
+  constexpr const char* kNames[] = {"orderly", "one drains",   "error",     "Terminate",
+                                    "abort",   "abort midway", "cut midway"};
   return kNames[static_cast<size_t>(ending)];
 }
 
