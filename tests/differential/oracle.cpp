@@ -38,11 +38,6 @@ WorkKind kind_of(Verb verb) {
   return WorkKind::kSend;
 }
 
-bool is_answered(Verb verb) {
-  return verb == Verb::kRead || verb == Verb::kFetchAdd || verb == Verb::kSwap ||
-         verb == Verb::kCmpSwap;
-}
-
 std::string about(const char* what, uint64_t id) {
   return what + (" " + std::to_string(id));
 }
@@ -65,30 +60,39 @@ void Promised::note_accepted(const Work& w) {
 }
 
 // Each once and in order, and no success behind a flush, but of what had left before the answer to
-// something earlier was given up.
+// something earlier was given up. Behind a flush the silent ones fail, and tell.
 std::string judge_sent(const Promised& end, std::span<const Completion> completions) {
   auto work = end.accepted.begin();
-  const auto skip_silent = [&](uint64_t id) {
-    while (work != end.accepted.end() && (*work)->id != id && !(*work)->is_signalled) ++work;
-  };
   bool is_flushing = false;
+  const auto skip_silent = [&](uint64_t id) {
+    while (!is_flushing && work != end.accepted.end() && (*work)->id != id &&
+           !(*work)->is_signalled)
+      ++work;
+  };
   for (const Completion& c : completions) {
     skip_silent(c.id);
     if (work == end.accepted.end() || (*work)->id != c.id)
       return about("completes out of turn", c.id);
     if (c.kind != kind_of((*work)->verb)) return about("completes as another kind", c.id);
+    if (c.status == WorkStatus::kLocalError && c.kind != WorkKind::kLocalInvalidate)
+      return about("fails by itself", c.id);
     if (is_flushing && c.status != WorkStatus::kFlushed)
       return about("completes behind a flush", c.id);
-    is_flushing |= c.status == WorkStatus::kFlushed && !is_answered((*work)->verb);
+    is_flushing |= c.status == WorkStatus::kFlushed && !(*work)->is_answered();
     ++work;
   }
   skip_silent(0);
   return work == end.accepted.end() ? "" : about("never completes", (*work)->id);
 }
 
+static bool is_untouched(Bytes octets) {
+  return std::ranges::all_of(octets, [](uint8_t octet) { return octet == Promised::kUntouched; });
+}
+
 static bool is_what_was_sent(const Work& w, const Completion& c, Bytes octets) {
-  if (w.verb == Verb::kImmediate) return c.immediate == w.value;
-  return c.length == w.length && std::ranges::equal(octets.first(c.length), payload_of(w));
+  if (w.verb == Verb::kImmediate) return c.immediate == w.value && is_untouched(octets);
+  return c.length <= octets.size() && is_untouched(octets.subspan(c.length)) &&
+         c.length == w.length && std::ranges::equal(octets.first(c.length), payload_of(w));
 }
 
 // The peer's messages, whole and in order, then flushes.
@@ -108,6 +112,7 @@ std::string judge_received(const Promised& end, const Promised& peer,
       is_flushing = true;
       continue;
     }
+    if (c.status != WorkStatus::kOk) return about("receives with an error", c.id);
     if (is_flushing) return about("receives behind a flush", c.id);
     if (n == peer.messages.size()) return about("receives what was never sent:", c.id);
     if (!is_what_was_sent(*peer.messages[n++], c, buffer->octets))

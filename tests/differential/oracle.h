@@ -19,6 +19,7 @@ Bytes payload_of(const Work& work);
 
 // Of one end, oldest first. The script outlives it.
 struct Promised {
+  static constexpr uint8_t kUntouched = 0xa5;  // what buffers are filled with
   struct Buffer {
     Receive receive;
     std::vector<uint8_t> octets;

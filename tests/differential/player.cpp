@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/crc32c.h"
 #include "tests/conformance/rig.h"
+#include "tests/differential/model.h"
 #include "tests/differential/oracle.h"
 
 namespace ddpsock::differential {
@@ -80,6 +80,8 @@ class Player {
            script_.ending == Ending::kCut;
   }
 
+  bool is_ender(size_t end) const { return static_cast<size_t>(script_.ender) == end; }
+
   void lay_out(End& e, size_t which) {
     size_t size = kGap;
     for (size_t r = 0; r < kRegions; ++r) {
@@ -89,6 +91,8 @@ class Player {
     const auto from = source().begin() + static_cast<ptrdiff_t>(which * 1000);
     e.memory.assign(from, from + static_cast<ptrdiff_t>(size));
     untouched_[which] = e.memory;
+    for (size_t r = 0; r < kRegions; ++r)
+      model_.begin(static_cast<int>(which), static_cast<int>(r), region(e, r));
   }
   MutBytes region(End& e, size_t r) {
     return MutBytes(e.memory).subspan(e.at[r], script_.sizes[r]);
@@ -98,16 +102,24 @@ class Player {
   void fail(const std::string& what) {
     if (observed_.broken.empty()) observed_.broken = what;
   }
+  int index(const End& e) const { return &e == ends_.data() ? 0 : 1; }
   std::string name(const End& e) const { return &e == ends_.data() ? "a" : "b"; }
 
   void begin(const Round& round) {
     for (const Registration& r : round.registrations) apply(r);
     for (size_t i = 0; i < kEnds; ++i)
       for (const Receive& r : round.receives[i]) post(ends_[i], r);
-    for (size_t i = 0; i < kEnds; ++i) post(ends_[i], ends_[1 - i], round.work[i]);
+    for (size_t i = 0; i < kEnds; ++i) {
+      const size_t before = ends_[i].promised.accepted.size();
+      post(ends_[i], ends_[1 - i], round.work[i]);
+      for (const Work* w : std::span(ends_[i].promised.accepted).subspan(before))
+        if (script_.ending != Ending::kError || w->id < script_.first_wrong || !is_ender(i))
+          model_.carry_out(static_cast<int>(i), *w);
+    }
   }
 
   void apply(const Registration& r) {
+    model_.note_registration(r);
     End& e = ends_[static_cast<size_t>(r.end)];
     const auto i = static_cast<size_t>(r.region);
     std::string line = name(e) + (r.is_deregistration ? " deregisters " : " registers ") +
@@ -134,7 +146,7 @@ class Player {
   }
 
   void post(End& e, const Receive& r) {
-    e.promised.buffers.push_back({r, std::vector<uint8_t>(r.size)});
+    e.promised.buffers.push_back({r, std::vector<uint8_t>(r.size, Promised::kUntouched)});
     const auto parts = cut(MutBytes(e.promised.buffers.back().octets), r.pieces);
     const engine::RecvWr wr{.id = r.id, .buffer = parts};
     const auto posted = e.side->srq ? e.side->srq->recv({&wr, 1}) : e.side->qp->recv({&wr, 1});
@@ -195,7 +207,7 @@ class Player {
         wr.op = op::Immediate{.value = w.value, .is_solicited = w.is_solicited};
         break;
       case Verb::kFetchAdd:
-        wr.op = op::FetchAdd{.stag = stag, .to = to, .add = w.value, .field_tops = w.value >> 60};
+        wr.op = op::FetchAdd{.stag = stag, .to = to, .add = w.value, .field_tops = w.field_tops()};
         break;
       case Verb::kSwap:
         wr.op = op::Swap{.stag = stag, .to = to, .value = w.value};
@@ -203,10 +215,10 @@ class Player {
       case Verb::kCmpSwap:
         wr.op = op::CmpSwap{.stag = stag,
                             .to = to,
-                            .compare = w.value >> 8,
-                            .compare_mask = w.value & 0xff,
+                            .compare = w.compare(),
+                            .compare_mask = w.compare_mask(),
                             .swap = w.value,
-                            .swap_mask = ~w.value << 4};
+                            .swap_mask = w.swap_mask()};
         break;
       case Verb::kLocalInvalidate:
         wr.op = op::LocalInvalidate{.stag = e.stag[s]};
@@ -231,7 +243,7 @@ class Player {
       return fail("round " + std::to_string(round) + " ends the connection: " + ends());
     for (End& e : ends_) {
       note_completions(e, UINT64_MAX);
-      note_memory(e);
+      check_memory(e);
     }
   }
   bool has_ended() const {
@@ -245,10 +257,10 @@ class Player {
            conformance::describe(rig_.b.qp->terminate_info());
   }
 
-  void note_memory(End& e) {
+  void check_memory(End& e) {
     for (size_t r = 0; r < kRegions; ++r)
-      note(name(e) + " region " + std::to_string(r) + ": " +
-           std::to_string(base::crc32c(region(e, r))));
+      if (!std::ranges::equal(region(e, r), model_.memory(index(e), static_cast<int>(r))))
+        fail(name(e) + " has other octets in region " + std::to_string(r));
   }
 
   static bool is_silent(const End& e, uint64_t id) {
@@ -257,9 +269,44 @@ class Player {
     return work != e.promised.accepted.end() && !(*work)->is_signalled;
   }
   // From work `first_open` on the status is anybody's, but for the rules of oracle.h.
+  // Too long for the receive that it finds, or without one.
+  bool is_a_message_wrong() const {
+    const auto& work = script_.rounds.back().work[static_cast<size_t>(script_.ender)];
+    return script_.ending == Ending::kError && std::ranges::any_of(work, [this](const Work& w) {
+             return w.id == script_.first_wrong && w.verb == Verb::kSend;
+           });
+  }
+  // But for STags, which are random, and for what depends on how a message is cut.
+  std::string describe(const engine::TerminateInfo& info) {
+    std::string text = conformance::describe(info);
+    const rdmap::Terminate& t = info.terminate;
+    if (is_a_message_wrong()) return text;
+    if (t.segment_length) text += ", of " + std::to_string(*t.segment_length);
+    const auto add = [&](Bytes octets, std::initializer_list<size_t> stags) {
+      for (size_t i = 0; i < octets.size(); ++i) {
+        const bool is_stag =
+            std::ranges::any_of(stags, [i](size_t at) { return i >= at && i < at + 4; });
+        text += is_stag ? " *" : " " + std::to_string(octets[i]);
+      }
+    };
+    text += ", header";
+    add(Bytes(t.ddp_header).first(t.ddp_header_length),
+        {DDP_TAGGED_STAG_OFFSET, DDP_UNTAGGED_RSVDULP_WORD_OFFSET});
+    if (t.has_read_request)
+      add(t.read_request, {RDMAP_RR_SINK_STAG_OFFSET, RDMAP_RR_SOURCE_STAG_OFFSET});
+    return text;
+  }
   void note_completions(End& e, uint64_t first_open) {
     for (; e.told_sent < e.side->sent.size(); ++e.told_sent) {
       const Completion& c = e.side->sent[e.told_sent];
+      if (c.id < first_open && c.status != conformance::WorkStatus::kFlushed) {
+        const std::string wrong = model_.judge(index(e), c);
+        if (!wrong.empty()) fail(name(e) + " " + wrong);
+      }
+      const bool is_asked =
+          c.kind != conformance::WorkKind::kSend && c.kind != conformance::WorkKind::kWrite;
+      if (c.id == first_open && is_asked && c.status != conformance::WorkStatus::kFlushed)
+        fail(name(e) + " completes what was wrong: " + std::to_string(c.id));
       if (c.id >= first_open && is_silent(e, c.id)) continue;
       note(name(e) + " sent " + std::to_string(c.id) + ": kind " +
            std::to_string(static_cast<int>(c.kind)) +
@@ -327,10 +374,10 @@ class Player {
       // Whether what was wrong at the peer had left before that was known is anybody's.
       const bool is_open = script_.ending == Ending::kError && &e == &ender;
       note_completions(e, is_open ? script_.first_wrong : UINT64_MAX);
-      note_memory(e);
+      check_memory(e);
       // Whether a link that is gone is told from one that has ended is the lower layer's.
       if (script_.ending != Ending::kAbort)
-        note(name(e) + " ended: " + conformance::describe(e.side->qp->terminate_info()));
+        note(name(e) + " ended: " + describe(e.side->qp->terminate_info()));
     }
   }
   void check_gaps() {
@@ -348,6 +395,7 @@ class Player {
   const Script& script_;
   std::array<std::vector<uint8_t>, kEnds> untouched_;
   std::array<End, kEnds> ends_;
+  Model model_;
   Rig rig_;  // ends before the memory that it names
   Observed observed_;
 };

@@ -133,10 +133,8 @@ class Maker {
   }
 
   bool is_refused(const Work& w) const {
-    const bool asks = w.verb == Verb::kRead || w.verb == Verb::kFetchAdd || w.verb == Verb::kSwap ||
-                      w.verb == Verb::kCmpSwap;
-    return (asks && script_.ord == 0) || w.flaw == Flaw::kNoSink || w.flaw == Flaw::kSlices ||
-           w.flaw == Flaw::kTooLong;
+    return (w.is_answered() && script_.ord == 0) || w.flaw == Flaw::kNoSink ||
+           w.flaw == Flaw::kSlices || w.flaw == Flaw::kTooLong;
   }
 
   Work new_work(int end, Verb verb) {

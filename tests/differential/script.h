@@ -38,7 +38,7 @@ enum class Verb : uint8_t {
 };
 const char* to_string(Verb verb);
 
-// How a request is wrong. It is refused, or ends the stream; a LocalInvalidate only fails.
+// How a request is wrong: it is refused, or ends the stream.
 enum class Flaw : uint8_t {
   kNone,
   kBadKey,   // an STag with a wrong key byte
@@ -63,6 +63,15 @@ struct Work {
   bool has_fence = false;
   bool is_inline = false;
   bool is_solicited = false;
+  uint64_t field_tops() const { return value >> 60; }  // FetchAdd
+  uint64_t compare() const { return value >> 8; }      // CmpSwap
+  uint64_t compare_mask() const { return value & 0xff; }
+  uint64_t swap_mask() const { return ~value << 4; }
+  // The peer answers it.
+  bool is_answered() const {
+    return verb == Verb::kRead || verb == Verb::kFetchAdd || verb == Verb::kSwap ||
+           verb == Verb::kCmpSwap;
+  }
   bool is_message() const {
     return verb == Verb::kSend || verb == Verb::kSendInvalidate || verb == Verb::kImmediate;
   }
