@@ -62,9 +62,9 @@ void SegmentInput::start(const Start& start) {
 }
 
 ddp::ReceiveQueue& SegmentInput::queue(uint32_t qn) {
+  if (qn == RDMAP_QN_SEND) [[likely]]
+    return receives_.queue();
   switch (qn) {
-    case RDMAP_QN_SEND:
-      return receives_.queue();
     case RDMAP_QN_READ_REQUEST:
       return inbound_.queue();
     case RDMAP_QN_ATOMIC_RESPONSE:
@@ -244,6 +244,13 @@ void SegmentInput::drop_open() {
 
 bool SegmentInput::deliver(uint32_t qn, ddp::ReceiveQueue& from, TerminateInfo& how) {
   while (const std::optional<ddp::Delivered> d = from.deliver()) {
+    if (qn == RDMAP_QN_SEND) [[likely]] {
+      has_traffic_ = true;
+      const std::optional<TermCode> error = receives_.complete(*d);
+      if (!error) continue;
+      how = blame(*error);
+      return true;
+    }
     if (qn == RDMAP_QN_TERMINATE) {
       how = decode(*d);
       return true;
@@ -256,8 +263,7 @@ bool SegmentInput::deliver(uint32_t qn, ddp::ReceiveQueue& from, TerminateInfo& 
       return true;
     }
     has_traffic_ = true;
-    const std::optional<TermCode> error =
-        qn == RDMAP_QN_SEND ? receives_.complete(*d) : sends_.outbound().note_atomic_response(*d);
+    const std::optional<TermCode> error = sends_.outbound().note_atomic_response(*d);
     if (!error) continue;
     how = blame(*error);
     return true;
