@@ -11,10 +11,11 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
-#include <cassert>
 #include <cstdint>
 #include <memory>
 #include <new>
+
+#include "base/invariant.h"
 
 namespace ddpsock::ddp {
 
@@ -88,16 +89,16 @@ class PostRing {
 
   // REQUIRES: !is_empty().
   void pop() {
-    assert(!is_empty());
+    DDPSOCK_INVARIANT(!is_empty());
     head_.store(head() + 1, std::memory_order_release);
   }
   // REQUIRES: i < size(). 0 is the oldest. References hold until the element is popped.
   T& operator[](uint32_t i) {
-    assert(i < size());
+    DDPSOCK_INVARIANT(i < size());
     return slots_[(head() + i) & mask_].element;
   }
   const T& operator[](uint32_t i) const {
-    assert(i < size());
+    DDPSOCK_INVARIANT(i < size());
     return slots_[(head() + i) & mask_].element;
   }
   T& front() { return (*this)[0]; }

@@ -3,10 +3,11 @@
 #ifndef DDPSOCK_DDP_RING_H_
 #define DDPSOCK_DDP_RING_H_
 
-#include <cassert>
 #include <cstdint>
 #include <memory>
 #include <new>
+
+#include "base/invariant.h"
 
 namespace ddpsock::ddp {
 
@@ -26,27 +27,27 @@ class Ring {
 
   // REQUIRES: !is_full(). The slot keeps whatever its last user left; the caller assigns it.
   T& push() {
-    assert(!is_full());
+    DDPSOCK_INVARIANT(!is_full());
     return slots_[index(size_++)];
   }
   // REQUIRES: !is_empty().
   void pop() {
-    assert(!is_empty());
+    DDPSOCK_INVARIANT(!is_empty());
     // A ring that runs empty begins anew in memory that is in the cache.
     head_ = --size_ == 0 ? 0 : index(1);
   }
   // REQUIRES: !is_empty(). Takes back the newest element.
   void pop_newest() {
-    assert(!is_empty());
+    DDPSOCK_INVARIANT(!is_empty());
     --size_;
   }
   // REQUIRES: i < size(). 0 is the oldest. References hold until the element is popped.
   T& operator[](uint32_t i) {
-    assert(i < size_);
+    DDPSOCK_INVARIANT(i < size_);
     return slots_[index(i)];
   }
   const T& operator[](uint32_t i) const {
-    assert(i < size_);
+    DDPSOCK_INVARIANT(i < size_);
     return slots_[index(i)];
   }
   T& front() { return (*this)[0]; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "rdmap/completion_queue.h"
 
-#include <cassert>
+#include "base/invariant.h"
 
 namespace ddpsock::rdmap {
 
@@ -17,7 +17,7 @@ uint32_t CompletionQueue::poll(std::span<Completion> out) {
 }
 
 void CompletionQueue::push(const Completion& c) {
-  assert(entries_.size() < taken_.load(std::memory_order_relaxed));
+  DDPSOCK_INVARIANT(entries_.size() < taken_.load(std::memory_order_relaxed));
   entries_.push() = c;
   has_any_.store(true, std::memory_order_relaxed);
   const bool is_urgent = c.is_solicited || c.status != WorkStatus::kOk;
