@@ -41,9 +41,8 @@ Posted Qp::post_recv(std::span<const RecvWr> work) {
 
 void Qp::take_posted() {
   sends_.take_in();
-  // Others may have taken it in before; none but this does it.
-  if (sends_.has_local_work() && is_open())
-    sends_.run_local_work(output_.produced(), output_.sent());
+  // has_output() may have taken it in before.
+  if (has_local_work()) sends_.run_local_work(output_.produced(), output_.sent());
   input_.receives().queue().take_in();
   if (state_ == QpState::kEnded || state_ == QpState::kTerminate) flush(false);
 }
@@ -79,7 +78,7 @@ bool Qp::has_output() {
   // What comes late is taken in by who flushes it: take_posted().
   if (state_ == QpState::kEnded) return false;
   sends_.take_in();
-  return output_.has_next() || (sends_.has_local_work() && is_open());
+  return output_.has_next();
 }
 
 bool Qp::next_segment(uint32_t mulpdu, ddp::Segment& out) {

@@ -89,8 +89,11 @@ class Qp {
 
   // The next ULPDU to send, or false. `mulpdu` may change from call to call; at least 128.
   bool next_segment(uint32_t mulpdu, ddp::Segment& out);
-  // Whether next_segment() would yield one, or take_posted() has work to do.
+  // Whether next_segment() would yield one. Takes notice of what was posted, but does no work that
+  // sends nothing.
   bool has_output();
+  // Whether there is such work for take_posted(), which needs nothing of the LLP.
+  bool has_local_work() const { return sends_.has_local_work() && is_open(); }
   // The LLP has taken over the `n` oldest segments not yet reported; their memory is not read
   // again. REQUIRES: n <= segments yielded and not reported.
   void segments_sent(uint32_t n);

@@ -3,9 +3,19 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <new>
 #include <numeric>
+#include <utility>
 
 #include "rdmap/pair.h"
+
+// The next but so many is refused; below 0: none.
+static int refused_allocation = -1;
+
+void* operator new[](size_t size, const std::nothrow_t&) noexcept {
+  if (refused_allocation >= 0 && refused_allocation-- == 0) return nullptr;
+  return operator new[](size);
+}
 
 namespace ddpsock::rdmap::test {
 namespace {
@@ -374,21 +384,32 @@ TEST(Qp, LocalWorkThatWasSeenWhileSegmentsMoveIsDoneAllTheSame) {
   p.a.qp.take_posted();
   const SendWr wr{.id = 1, .op = op::LocalInvalidate{ours}};
   ASSERT_EQ(p.a.qp.post_send({&wr, 1}).accepted, 1u);
-  EXPECT_TRUE(p.a.qp.has_output()) << "so that somebody comes back";
+  EXPECT_FALSE(p.a.qp.has_output());
+  EXPECT_TRUE(p.a.qp.has_local_work()) << "so that somebody comes back";
   p.a.qp.take_posted();
   EXPECT_EQ(p.a.sends().size(), 1u);
-  EXPECT_FALSE(p.a.qp.has_output());
+  EXPECT_FALSE(p.a.qp.has_local_work());
   EXPECT_FALSE(p.a.stags.access(ours, 0, 1, kLocalWrite, p.a.qp.stream()));
 }
 
 // Of what its maker discards for want of memory nothing is looked at.
 TEST(Qp, OneWithoutMemoryGoesQuietly) {
-  constexpr uint32_t kTooMany = 1u << 31;
   StagTable stags(1);
-  CompletionQueue cq(1);
-  EXPECT_FALSE(Qp({.send_depth = kTooMany}, stags, cq, cq).has_memory());
-  EXPECT_FALSE(Qp({.recv_depth = kTooMany}, stags, cq, cq).has_memory());
-  EXPECT_FALSE(SharedReceives(kTooMany, cq).has_memory());
+  CompletionQueue cq(8);
+  int failed = 0;
+  for (int nth = 0; nth < 100; ++nth) {
+    refused_allocation = nth;
+    const bool has_memory = Qp({.send_depth = 4}, stags, cq, cq).has_memory();
+    if (std::exchange(refused_allocation, -1) >= 0) {
+      EXPECT_TRUE(has_memory);
+      break;
+    }
+    EXPECT_FALSE(has_memory) << "allocation " << nth;
+    ++failed;
+  }
+  EXPECT_GT(failed, 5);
+  refused_allocation = 0;
+  EXPECT_FALSE(SharedReceives(4, cq).has_memory());
 }
 
 TEST(Qp, FencedLocalInvalidateAfterAReadCompletes) {

@@ -138,7 +138,8 @@ Need SoftQp::need(const Pass& pass, Turn received, Turn sent) {
   if (core_->state() == QpState::kEnded) return {};
   Need n{.wants_readable = !is_fin_received_, .deadline = linger_end_};
   // A post or an abort may have come while bytes moved without the lock.
-  const bool has_new_work = sent == Turn::kIdle && !is_fin_sent_ && core_->has_output();
+  const bool has_new_work =
+      (sent == Turn::kIdle && !is_fin_sent_ && core_->has_output()) || core_->has_local_work();
   if (received == Turn::kMore || sent == Turn::kMore || has_new_work || is_drop_wanted_)
     n.deadline = pass.now;
   carrier_->add_to(n, sent, pass);
