@@ -737,6 +737,22 @@ TEST_F(MemoryWatch, MembersThatComeAtOnceAreToldApart) {
   EXPECT_EQ(wrong, 0);
 }
 
+// The place of one that was closed is nobody's.
+TEST_F(MemoryWatch, WhatIsNoDescriptorIsNoMember) {
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 1, EPOLLIN), 0);
+  publish(0);
+  EXPECT_EQ(look(), uint32_t{EPOLLIN});
+  close(std::exchange(fds[0], -1));
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = 100}};
+  for (const int operation : {EPOLL_CTL_DEL, EPOLL_CTL_ADD, EPOLL_CTL_MOD}) {
+    errno = 0;
+    EXPECT_EQ(epoll_ctl(set, operation, -1, &event), -1);
+    EXPECT_EQ(errno, EBADF);
+  }
+  EXPECT_EQ(kernels_look(), 0u);
+}
+
 TEST_F(MemoryWatch, AClosedDescriptorIsForgotten) {
   ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN), 0);
   publish(0);

@@ -4,9 +4,10 @@
 namespace ddpsock::shim {
 
 WatchedStream* StreamTable::find(int fd) {
+  if (fd < 0) return nullptr;
   const unsigned end = this->end();
   for (unsigned i = 0; i < end; ++i)
-    if (streams_[i].fd.load(std::memory_order_acquire) == fd + 1) return &streams_[i];
+    if (streams_[i].fd.load(std::memory_order_acquire) - 1 == fd) return &streams_[i];
   return nullptr;
 }
 
