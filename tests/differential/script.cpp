@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <deque>
 #include <random>
+#include <utility>
 
 #include "rdmap/stag_table.h"
 
@@ -107,6 +108,7 @@ class Maker {
                                                  static_cast<int>(choose_.below(kRegions))));
     const auto active = static_cast<int>(choose_.below(kEnds));
     has_request_ = false;
+    sinks_ = 0;
     const uint32_t room = script_.send_depth - 1;
     for (uint32_t i = choose_.below(std::min(room, 12u) + 1); i > 0; --i) add_work(active);
     for (uint32_t i = choose_.below(std::min(room, 5u) + 1); i > 0; --i) add_message(1 - active);
@@ -254,6 +256,10 @@ class Maker {
     w.length = choose_.size(std::min(size_of(w.region), size_of(w.sink)));
     w.offset = choose_.below(size_of(w.region) - w.length + 1);
     w.sink_offset = choose_.below(size_of(w.sink) - w.length + 1);
+    // Answers may be placed in any order.
+    const unsigned sink = 1u << w.sink;
+    if ((sinks_ & sink) != 0) w.has_fence = true;
+    sinks_ |= sink;
     has_request_ = true;
     work(end).push_back(w);
   }
@@ -307,6 +313,7 @@ class Maker {
   void add_error(int end) {
     script_.rounds.emplace_back();
     has_request_ = false;
+    sinks_ = 0;
     // The responder speaks once it has heard something: it has by now.
     for (uint32_t i = choose_.below(3); i > 0; --i) add_work(end);
     Work w = new_work(end, choose_.of({Verb::kWrite, Verb::kRead, Verb::kFetchAdd, Verb::kSend,
@@ -370,6 +377,7 @@ class Maker {
   std::array<End, kEnds> ends_;
   std::vector<Registration> begin_;
   uint32_t longest_ = kLongestMessage;
+  unsigned sinks_ = 0;        // of the Reads of this round, a bit each
   bool has_request_ = false;  // a Read or an atomic is before what comes in this round
 };
 
