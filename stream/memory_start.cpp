@@ -397,7 +397,7 @@ bool is_at_memory(Connection& c) {
 bool is_wire_near_memory(const Connection& c) {
   const MemoryState state = c.r.memory.state.load(std::memory_order_relaxed);
   if (c.inbox.has_beyond()) return true;
-  const shm::Segment* segment = c.segment.load(std::memory_order_relaxed);
+  const shm::Segment* segment = c.segment.load(std::memory_order_acquire);
   return segment != nullptr && c.r.memory.receiving.load(std::memory_order_relaxed) == Way::kWire &&
          !segment->stays_on_wire() &&
          (state == MemoryState::kJoined || state == MemoryState::kOffered || segment->has_moved());
