@@ -8,20 +8,30 @@
 
 namespace ddpsock::conformance {
 
+// One for all: each would keep its port for a minute after its connection, and tests make tens of
+// thousands.
+static int listener() {
+  static const base::UniqueFd made = [] {
+    base::UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(listen(fd.get(), 1), 0);
+    return fd;
+  }();
+  return made.get();
+}
+
 TcpPair connect_tcp() {
-  const base::UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof address;
   auto* generic = reinterpret_cast<sockaddr*>(&address);
-  EXPECT_EQ(bind(listener.get(), generic, size), 0);
-  EXPECT_EQ(listen(listener.get(), 1), 0);
-  EXPECT_EQ(getsockname(listener.get(), generic, &size), 0);
+  EXPECT_EQ(getsockname(listener(), generic, &size), 0);
   TcpPair pair;
   pair.initiator.reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   EXPECT_EQ(connect(pair.initiator.get(), generic, size), 0);
-  pair.responder.reset(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  pair.responder.reset(accept4(listener(), nullptr, nullptr, SOCK_CLOEXEC));
   return pair;
 }
 
