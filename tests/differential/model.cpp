@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "tests/differential/oracle.h"
+#include "tests/differential/payload.h"
 
 namespace ddpsock::differential {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "tests/conformance/rig.h"
+#include "tests/differential/payload.h"
 
 namespace ddpsock::differential {
 namespace {
@@ -11,9 +11,6 @@ namespace {
 using engine::Completion;
 using engine::WorkKind;
 using engine::WorkStatus;
-
-constexpr size_t kSourceSize = 512 << 10;
-constexpr size_t kLastPayload = 256 << 10;  // begins before it
 
 WorkKind kind_of(Verb verb) {
   switch (verb) {
@@ -43,15 +40,6 @@ std::string about(const char* what, uint64_t id) {
 }
 
 }  // namespace
-
-const std::vector<uint8_t>& source() {
-  static const std::vector<uint8_t> octets = conformance::pattern(kSourceSize);
-  return octets;
-}
-
-Bytes payload_of(const Work& w) {
-  return Bytes(source()).subspan(w.value % kLastPayload, w.length);
-}
 
 void Promised::note_accepted(const Work& w) {
   accepted.push_back(&w);

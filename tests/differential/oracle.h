@@ -13,10 +13,6 @@
 
 namespace ddpsock::differential {
 
-// What payloads are cut from, and memory is filled with at first.
-const std::vector<uint8_t>& source();
-Bytes payload_of(const Work& work);
-
 // Of one end, oldest first. The script outlives it.
 struct Promised {
   static constexpr uint8_t kUntouched = 0xa5;  // what buffers are filled with

@@ -7,6 +7,7 @@
 #include "tests/conformance/rig.h"
 #include "tests/differential/model.h"
 #include "tests/differential/oracle.h"
+#include "tests/differential/payload.h"
 
 namespace ddpsock::differential {
 namespace {
