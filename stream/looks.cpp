@@ -80,6 +80,11 @@ static bool may_be_disturbed(const Connection& c) {
   return !base::is_single_threaded() || c.arena.records.may_be_shared(&c.r);
 }
 
+int PeekCall::rest_ms(Duration look) {
+  const int64_t ms = kRestsALook * look.ns / Duration::from_ms(1).ns;
+  return static_cast<int>(std::clamp<int64_t>(ms, kShortestRestMs, kLongestRestMs));
+}
+
 // The kernel does the waiting where it can, with its own rules for signals and cancellation: a look
 // at one byte more than there is, that is not satisfied with less. Where part lies in memory it
 // calls the socket readable all the while, and nobody rings for more.
@@ -88,7 +93,9 @@ bool PeekCall::wait(Connection& c, int fd) {
   const uint32_t copies = base::thread_copies();
   bool has_more = false;
   if (next == Next::kRest || patience.deadline() != kNever || may_be_disturbed(c)) {
-    has_more = base::sys.poll(nullptr, 0, rest_ms) == 0;
+    const Duration look = woke ? base::now() - *woke : Duration{};
+    has_more = base::sys.poll(nullptr, 0, rest_ms(look)) == 0;
+    woke = base::now();
     c.stream.forget_comparison();
   } else {
     constexpr int kHow = MSG_PEEK | MSG_WAITALL | MSG_TRUNC;

@@ -3,7 +3,7 @@
 #ifndef DDPSOCK_STREAM_LOOKS_H_
 #define DDPSOCK_STREAM_LOOKS_H_
 
-#include <algorithm>
+#include <optional>
 
 #include "stream/connection.h"
 #include "stream/io_cursor.h"
@@ -20,22 +20,20 @@ struct PeekCall {
       : patience(fd, (flags & MSG_WAITALL) != 0 || c.rx.low_water > 1) {}
   Io found(size_t payload, Next then = Next::kDone) {
     next = then;
-    rest_ms = payload == seen ? std::min(2 * rest_ms, kLongestRestMs) : 1;
-    seen = payload;
     return Io::ok(static_cast<ssize_t>(payload));
   }
   // False: with what was seen the call is over. REQUIRES: the caller holds nothing; who holds the
   // direction again asks what the number means by now.
   bool wait(Connection& c, int fd);
 
-  // Each look copies all it sees, so that of a peer which sends no more must not be one each
-  // millisecond.
-  static constexpr int kLongestRestMs = 16;
+  // Each look copies all it sees, of a peer too that sends no more: a look which took long rests
+  // longer than it took, and a short one not so long that it comes late.
+  static constexpr int kRestsALook = 16, kShortestRestMs = 1, kLongestRestMs = 16;
+  static int rest_ms(Duration look);
 
   Patience patience;
   Next next = Next::kDone;
-  size_t seen = 0;
-  int rest_ms = 1;
+  std::optional<Time> woke;
   bool has_waited = false;
   size_t queued = 0;  // kAwaitMore: than so many bytes in the kernel
 };

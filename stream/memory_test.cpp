@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <string>
@@ -20,6 +21,7 @@
 
 #include "base/sys.h"
 #include "shm/segment.h"
+#include "stream/looks.h"
 #include "stream/octets.h"
 #include "stream/stream_testing.h"
 #include "stream/user_stream.h"
@@ -473,22 +475,32 @@ TEST_F(MemoryTest, ALookShowsWhatComesNextWhereverItLies) {
     }
 }
 
-// Each look copies what it sees: of a peer that sends no more there are not many.
-TEST_F(MemoryTest, ALookThatWaitsRestsLongerBetweenLooks) {
+// A short look is not late, however long it has waited.
+TEST_F(MemoryTest, ALookThatWaitsRestsShortlyBetweenShortLooks) {
   ASSERT_EQ(a.send(pattern(100)).count, 100);
-  const timeval limit{0, 300'000};
+  const timeval limit{0, 100'000};
   setsockopt(b.fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  static std::atomic<int> rests;
-  rests = 0;
+  static std::vector<int> rests;
+  rests.clear();
   const auto real = base::sys.poll;
   base::sys.poll = [](pollfd* fds, nfds_t count, int ms) {
-    if (count == 0) ++rests;
+    if (count == 0) rests.push_back(ms);
     return ::poll(fds, count, ms);
   };
   EXPECT_EQ(b.recv(101, MSG_PEEK | MSG_WAITALL).size(), 100u);
   base::sys.poll = real;
-  EXPECT_GE(rests, 2);
-  EXPECT_LE(rests, 5 + 300 / 16 + 1) << "1, 2, 4, 8 and then 16 ms each";
+  ASSERT_GE(rests.size(), 2u);
+  const auto shortest = std::count(rests.begin(), rests.end(), PeekCall::kShortestRestMs);
+  EXPECT_GE(2 * static_cast<size_t>(shortest), rests.size()) << "but where others had the CPU";
+}
+
+// Each look copies what it sees: of a peer that sends no more that must not take the CPU.
+TEST(PeekCallTest, RestsLongerThanItLooks) {
+  EXPECT_EQ(PeekCall::rest_ms(Duration{}), 1);
+  EXPECT_EQ(PeekCall::rest_ms(Duration::from_us(60)), 1);
+  EXPECT_EQ(PeekCall::rest_ms(Duration::from_us(500)), 8);
+  EXPECT_EQ(PeekCall::rest_ms(Duration::from_ms(1)), 16);
+  EXPECT_EQ(PeekCall::rest_ms(Duration::from_ms(10'000)), 16);
 }
 
 // The peer has left, and sends FPDUs behind what lies in memory.
