@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <poll.h>
 #include <sys/syscall.h>
 
 #include "base/keep_errno.h"
@@ -23,7 +24,6 @@
 #include "stream/reading_habit.h"
 #include "stream/rx.h"
 #include "stream/sleep.h"
-#include "stream/turning.h"
 #include "stream/watching.h"
 
 namespace ddpsock::engine {
@@ -168,16 +168,26 @@ bool MemoryReceiver::may_look_again() {
   return on_end(-1);
 }
 
+// As Patience::before_read() has it: 0, or the errno that ends the call. Whoever closed the number
+// meanwhile leaves it what outlives that, this time too.
+int MemoryReceiver::await_again(int flags) {
+  if ((flags & MSG_DONTWAIT) != 0) return 0;
+  const std::optional<Time> until = patience_.before_read(got_ > 0);
+  if (!until) return 0;
+  const int e = sleep_until_ready(rx_.is_asleep, fd_, POLLIN, *until);
+  fd_.note_sleep();
+  return fd_ < 0 ? EBADF : e;
+}
+
 // The octet that wakes it stays, for the bytes that it stands for; and the peer may leave
 // meanwhile, and then this is the first of an FPDU.
 bool MemoryReceiver::sleep(int flags) {
   uint8_t octet;
-  int fd = fd_;
-  if (const int e = await_again(c_, fd, flags, patience_, got_ > 0); e != 0) {
-    fd_.note_sleep();
+  if (const int e = await_again(flags); e != 0) {
     errno = e;
     return on_end(-1);
   }
+  const int fd = fd_;
   // The process may be killed in its sleep: what the record says is then what is so.
   if (flags == 0) ++base::effort.waits;
   const ssize_t n =

@@ -37,6 +37,7 @@ class MemoryReceiver {
   void eat_many(uint64_t octets);
   bool await();
   bool may_look_again();
+  int await_again(int flags);
   bool sleep(int flags);
   bool leave();
   bool linger();

@@ -503,6 +503,34 @@ TEST(PeekCallTest, RestsLongerThanItLooks) {
   EXPECT_EQ(PeekCall::rest_ms(Duration::from_ms(10'000)), 16);
 }
 
+// With a part, a call polls before it reads: also what outlives the number that it began with.
+TEST_F(MemoryTest, ACallGoesOnWithWhatOutlivesItsNumberHoweverOftenItSleeps) {
+  static std::atomic<bool> has_polled;
+  has_polled = false;
+  // A bell of bytes that it has by now.
+  const auto real = base::sys.poll;
+  base::sys.poll = [](pollfd* fds, nfds_t count, int ms) {
+    if (count == 0 || has_polled.exchange(true)) return ::poll(fds, count, ms);
+    fds[0].revents = POLLIN;
+    return 1;
+  };
+  Buffer got;
+  std::thread reader([&] { got = b.recv(200, MSG_WAITALL); });
+  usleep(20'000);
+  b.s->outlive(b.fd);
+  user_stream_engine().set_naming([](int, const Stream&) { return false; });
+  const Buffer all = pattern(200);
+  ASSERT_EQ(a.send(Buffer(all.begin(), all.begin() + 100)).count, 100);
+  for (int i = 0; i < 5000 && !has_polled; ++i) usleep(1000);
+  EXPECT_TRUE(has_polled);
+  usleep(20'000);
+  ASSERT_EQ(a.send(Buffer(all.begin() + 100, all.end())).count, 100);
+  reader.join();
+  user_stream_engine().set_naming(nullptr);
+  base::sys.poll = real;
+  EXPECT_EQ(got, all);
+}
+
 // The peer has left, and sends FPDUs behind what lies in memory.
 TEST_F(MemoryTest, ALookSeesWhatLiesBehindTheMemory) {
   for (const bool is_left_too : {false, true}) {

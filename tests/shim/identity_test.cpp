@@ -119,7 +119,7 @@ TEST_P(Identity, TakenFromARecv) {
   expect_other_is_whole();
 }
 
-// What is there does not fill the call, which would go on with the rest.
+// What is there does not fill the call, which would go on with the rest, and sleeps once more.
 TEST_P(Identity, TakenFromARecvOfMore) {
   std::atomic<ssize_t> got{-2};
   std::string bytes(200'000, '\0');
@@ -128,9 +128,12 @@ TEST_P(Identity, TakenFromARecvOfMore) {
   send_all(other_.server.get(), "for the new owner");
   const std::string old(bytes.size(), 'o');
   std::thread writer([&] {
-    size_t sent = 0;
-    for (ssize_t n; sent < old.size(); sent += static_cast<size_t>(n))
-      if ((n = send(server_, old.data() + sent, old.size() - sent, MSG_NOSIGNAL)) < 0) break;
+    for (const size_t end : {old.size() / 2, old.size()}) {
+      size_t sent = end - old.size() / 2;
+      for (ssize_t n; sent < end; sent += static_cast<size_t>(n))
+        if ((n = send(server_, old.data() + sent, end - sent, MSG_NOSIGNAL)) < 0) break;
+      sleep_ms(20);
+    }
   });
   reader.join();
   writer.join();
