@@ -103,6 +103,21 @@ class ReceiveQueue {
   // The next message in MSN order, if it is whole. Its buffer is the poster's again.
   std::optional<Delivered> deliver();
 
+  // For a message that comes whole (rdmap/direct_way.h): the oldest buffer, if it is that of `msn`
+  // and nothing has been placed there; nullptr: locate() says why.
+  const ScatterList* untouched_first(uint32_t msn) const {
+    if (msn != first_msn_ || slots_.is_empty()) return nullptr;
+    const Slot& s = slots_.front();
+    return s.has_buffer && !s.has_rsvd_ulp ? &s.buffer : nullptr;
+  }
+  // It has come. The cookie; the buffer is the poster's again. REQUIRES: untouched_first().
+  uint64_t take_first() {
+    const uint64_t cookie = slots_.front().cookie;
+    slots_.pop();
+    ++first_msn_;
+    return cookie;
+  }
+
   // Whether some bytes of a message not yet whole have been placed.
   bool has_partial() const;
 

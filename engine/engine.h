@@ -69,6 +69,7 @@ enum class Capability : uint32_t {
   kSrq = 1u << 5,               // shared receive queues
   kWireTap = 1u << 6,           // Start::tap is called: the bytes on the wire pass through here
   kSegmentTap = 1u << 7,  // Start::tap is called with FPDUs that would carry what goes elsewhere
+  kDirect = 1u << 8,      // send_directly() and receive_directly() may do something
 };
 
 class Capabilities {
@@ -81,6 +82,11 @@ class Capabilities {
   constexpr Capabilities operator|(Capabilities other) const {
     other.bits_ |= bits_;
     return other;
+  }
+  constexpr Capabilities without(Capability c) const {
+    Capabilities others = *this;
+    others.bits_ &= ~static_cast<uint32_t>(c);
+    return others;
   }
   constexpr bool operator==(const Capabilities&) const = default;
 
@@ -293,6 +299,17 @@ class Qp {
   // False: after one that was spinning (Need::is_unwatched), another would find nothing to do now,
   // but for requests posted since. For who asks often, without a lock.
   virtual bool has_news() const { return true; }
+
+  // The direct way (Capability::kDirect), for whoever would call advance() next: nobody may be in
+  // advance() or in one of these meanwhile. What they leave goes the usual way; in any mixture the
+  // outcome is that of the usual way alone.
+  //
+  // Sends now, with nothing queued before it: how many of `work`, from its beginning. They are as
+  // accepted and done; what is signalled has its completion in the queue.
+  virtual uint32_t send_directly(std::span<const SendWr> /*work*/) { return 0; }
+  // Takes what has come as far as it is whole: how many receives are complete by that. Their
+  // completions are in `out`, and not in the queue.
+  virtual uint32_t receive_directly(std::span<Completion> /*out*/) { return 0; }
 
   // Graceful end: no new sends; once all posted ones are out and all Reads answered, a FIN. What
   // the peer still sends is received until its FIN. Then kEnded, receives flushed. Idempotent.

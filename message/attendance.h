@@ -34,10 +34,13 @@ class Attendance {
     is_passable_.store(is_passable, std::memory_order_release);
   }
   bool is_passable() const { return is_passable_.load(std::memory_order_relaxed); }
-  // A poll has found nothing; false: it must look all the same, so that the thread sees that the
-  // program asks.
-  bool may_pass() {
-    if (!is_passable_.load(std::memory_order_acquire) || is_driven_by_events()) return false;
+  // Whether a poll may pass by where it finds nothing, and take what it finds directly.
+  bool may_pass() const {
+    return is_passable_.load(std::memory_order_acquire) && !is_driven_by_events();
+  }
+  // Such a poll. False: now and then it must be seen by the thread (note_look()), and look all the
+  // same.
+  bool count_pass() {
     const uint32_t passes = passes_.load(std::memory_order_relaxed) + 1;
     passes_.store(passes, std::memory_order_relaxed);
     return passes % kPasses != 0;

@@ -118,7 +118,7 @@ int Connection::why_refused(engine::Refusal reason) const {
 }
 
 template <unsigned kMost, typename Work>
-void Connection::post_batch(std::span<const Work> work, Accepted& done) {
+unsigned Connection::post_batch(std::span<const Work> work, Accepted& done) {
   constexpr bool kIsReceive = std::is_same_v<Work, ddp_recv_work>;
   using Request = std::conditional_t<kIsReceive, engine::RecvWr, engine::SendWr>;
   std::array<std::conditional_t<kIsReceive, ScatterSlices, GatherSlices>, kMost> slices;
@@ -128,17 +128,20 @@ void Connection::post_batch(std::span<const Work> work, Accepted& done) {
     done.why = read_work(work[n], slices[n], requests[n]);
     if (done.why == 0) ++n;
   }
-  if (n == 0) return;
+  if (n == 0) return 0;
   const std::span<const Request> batch = std::span(requests).first(n);
   engine::Qp& qp = endpoint_.qp();
+  unsigned direct = 0;
   engine::Posted posted;
   if constexpr (kIsReceive) {
     posted = qp.recv(batch);
   } else {
-    posted = qp.send(batch);
+    direct = progress_.send_directly(batch);
+    if (direct < n) posted = qp.send(batch.subspan(direct));
   }
-  done.count += posted.accepted;
-  if (posted.accepted < n) done.why = why_refused(posted.reason);
+  done.count += direct + posted.accepted;
+  if (direct + posted.accepted < n) done.why = why_refused(posted.reason);
+  return posted.accepted;
 }
 
 template <typename Work>
@@ -150,17 +153,18 @@ Accepted Connection::post(std::span<const Work> work) {
   if (const auto opened = open(); !opened) return {.why = to_int(opened.error())};
   if (kIsReceive && wishes_.has_srq()) return {.why = EINVAL};
   Accepted done;
+  unsigned queued = 0;
   // One alone, as most are, should not pay for the making of sixteen.
   if (work.size() == 1) {
-    post_batch<1>(work, done);
+    queued = post_batch<1>(work, done);
   } else {
     while (done.count < work.size() && done.why == 0)
-      post_batch<kBatch>(work.subspan(done.count), done);
+      queued += post_batch<kBatch>(work.subspan(done.count), done);
   }
   if constexpr (!kIsReceive) {
     const bool is_more =
         done.why == 0 && done.count != 0 && (work[done.count - 1].flags & DDP_MORE) != 0;
-    progress_.note_posted(done.count, is_more, !kIsSend && !kIsWrite);
+    progress_.note_posted(queued, is_more, !kIsSend && !kIsWrite);
   }
   return done;
 }
@@ -242,7 +246,7 @@ Status<> Connection::deregister(uint32_t stag) {
 }
 
 Result<unsigned> Connection::poll(std::span<ddp_completion> out) {
-  if (progress_.is_quiet()) return 0u;
+  if (const auto found = progress_.poll_directly(out)) return *found;
   if (const auto opened = open_and_release(); !opened) return fail(opened.error());
   return endpoint_.queue().poll(out);
 }

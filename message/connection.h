@@ -88,9 +88,9 @@ class Connection final : public Handle {
   Status<> settle(bool is_on_stream);
   // ... and a start-up that is held waits no longer.
   Status<> open_and_release();
-  // Posts the first kMost of `work` and adds what became of them to `done`.
+  // Posts the first kMost of `work` and adds what became of them to `done`; how many are queued.
   template <unsigned kMost, typename Work>
-  void post_batch(std::span<const Work> work, Accepted& done);
+  unsigned post_batch(std::span<const Work> work, Accepted& done);
   int why_refused(engine::Refusal reason) const;
 
   Domain& domain_;

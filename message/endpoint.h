@@ -37,7 +37,10 @@ class Endpoint {
 
   // With the connection's lock: it goes on.
   void begin(int fd, const Startup::Plan& plan);
-  void run() { phase_.store(Phase::kRunning); }
+  void run() {
+    is_direct_.store(qp_->capabilities().has(engine::Capability::kDirect));
+    phase_.store(Phase::kRunning);
+  }
   void note_up(const Startup& startup);
   // By `status` of a DDP_ENDED; or with nothing to tell, because it is closed.
   void end(int status, const char* reason);
@@ -46,6 +49,8 @@ class Endpoint {
   void abandon();
 
   Phase phase() const { return phase_.load(); }
+  // Whether some messages need not go the usual way; once it runs.
+  bool is_direct() const { return is_direct_.load(std::memory_order_relaxed); }
   int fd() const { return fd_.load(std::memory_order_relaxed); }  // as the program calls it
   int end_status() const { return end_status_.load(); }
   uint32_t end_terminate() const;
@@ -60,6 +65,7 @@ class Endpoint {
   std::unique_ptr<engine::Qp> qp_;
   bool is_caller_driven_ = false;
   std::atomic<Phase> phase_{Phase::kIdle};
+  std::atomic<bool> is_direct_{false};
   std::atomic<int> fd_{-1};
   std::atomic<int> end_status_{0};
   const char* reason_ = "";

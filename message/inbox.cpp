@@ -9,10 +9,21 @@
 namespace ddpsock::message {
 namespace {
 
-void translate(const engine::Completion& from, Progress& c, ddp_completion& to) {
+// A shared receive of a connection that the program has closed: its buffer is the program's again.
+void give_back(const engine::Completion& from, ddp_completion& to) {
   to = {};
   to.cookie = from.id;
-  to.fd = c.endpoint().fd();
+  to.fd = -1;
+  to.kind = DDP_RECEIVED;
+  to.status = ECANCELED;
+}
+
+}  // namespace
+
+void translate(const engine::Completion& from, const Endpoint& endpoint, ddp_completion& to) {
+  to = {};
+  to.cookie = from.id;
+  to.fd = endpoint.fd();
   to.kind = kind_of(from.kind);
   to.bytes = from.length;
   to.value = from.immediate.value_or(from.original);
@@ -24,19 +35,8 @@ void translate(const engine::Completion& from, Progress& c, ddp_completion& to) 
   }
   if (from.status == engine::WorkStatus::kOk) return;
   to.status = ECANCELED;
-  to.terminate = c.endpoint().end_terminate();
+  to.terminate = endpoint.end_terminate();
 }
-
-// A shared receive of a connection that the program has closed: its buffer is the program's again.
-void give_back(const engine::Completion& from, ddp_completion& to) {
-  to = {};
-  to.cookie = from.id;
-  to.fd = -1;
-  to.kind = DDP_RECEIVED;
-  to.status = ECANCELED;
-}
-
-}  // namespace
 
 bool Inbox::add(Progress& c) {
   const std::lock_guard lock(mutex_);
@@ -125,7 +125,7 @@ unsigned Inbox::take_work(std::span<ddp_completion> out) {
     const uint32_t got = cq_->poll(std::span(raw_).first(room));
     for (uint32_t i = 0; i < got; ++i) {
       if (Progress* c = connections_.find(raw_[i].qp)) {
-        translate(raw_[i], *c, out[n++]);
+        translate(raw_[i], c->endpoint(), out[n++]);
       } else if (raw_[i].is_shared) {
         give_back(raw_[i], out[n++]);
       }

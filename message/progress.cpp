@@ -53,7 +53,7 @@ void Progress::release() {
 void Progress::note_posted(unsigned count, bool is_more, bool is_answered) {
   beside_.note_posts(count);
   release();
-  if (is_more) {
+  if (count != 0 && is_more) {
     is_held_back_.store(true);
     endpoint_.queue().note_held_back();
   } else if (count != 0) {
@@ -113,9 +113,41 @@ bool Progress::try_run(Look how, Time now) {
   return true;
 }
 
-bool Progress::is_quiet() {
-  return !is_held_back_.load() && attendance_.may_pass() && !endpoint_.queue().inbox().has_any() &&
-         !endpoint_.qp().has_news();
+void Progress::unlock_and_catch_up() {
+  mutex_.unlock();
+  if (is_work_pending_.load()) try_run(Look::kNone, base::now());
+}
+
+std::optional<unsigned> Progress::poll_directly(std::span<ddp_completion> out) {
+  if (!attendance_.may_pass() || is_held_back_.load() || endpoint_.queue().inbox().has_any())
+    return {};
+  engine::Qp& qp = endpoint_.qp();
+  const bool has_news = qp.has_news();
+  if (!attendance_.count_pass()) {
+    if (!has_news) return {};
+    attendance_.note_look(base::now());
+  }
+  if (!has_news) return 0u;
+  if (!endpoint_.is_direct() || out.empty() || !mutex_.try_lock()) return {};
+  unsigned count = 0;
+  for (bool has_more = true; has_more && count < out.size();) {
+    const size_t room = std::min(direct_.size(), out.size() - count);
+    const uint32_t got = qp.receive_directly(std::span(direct_).first(room));
+    for (const engine::Completion& c : std::span(direct_).first(got))
+      translate(c, endpoint_, out[count++]);
+    has_more = got == room;
+  }
+  unlock_and_catch_up();
+  if (count == 0) return {};
+  return count;
+}
+
+unsigned Progress::send_directly(std::span<const engine::SendWr> work) {
+  if (!endpoint_.is_direct() || is_held_back_.load() || !mutex_.try_lock()) return 0;
+  const unsigned sent =
+      endpoint_.phase() == Phase::kRunning ? endpoint_.qp().send_directly(work) : 0;
+  unlock_and_catch_up();
+  return sent;
 }
 
 // Nothing that is done at once in shared memory needs the time: step() knows the last.

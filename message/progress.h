@@ -7,8 +7,11 @@
 #ifndef DDPSOCK_MESSAGE_PROGRESS_H_
 #define DDPSOCK_MESSAGE_PROGRESS_H_
 
+#include <array>
 #include <atomic>
 #include <mutex>
+#include <optional>
+#include <span>
 
 #include "message/attendance.h"
 #include "message/beside_stream.h"
@@ -28,7 +31,7 @@ class Progress {
   Status<> begin_on_stream(int fd, engine::OneSidedWay& stream);
   // The program is ready: a held start-up goes on.
   void release();
-  // So many requests have been posted: to be sent now, or (`is_more`) by the next poll or wait.
+  // So many requests have been queued: to be sent now, or (`is_more`) by the next poll or wait.
   // `is_answered`: what the program has not read of a stream makes way for the answer.
   void note_posted(unsigned count, bool is_more, bool is_answered);
   // SHUT_WR; or, with `is_abrupt`, both directions at once. ENOTCONN.
@@ -73,9 +76,11 @@ class Progress {
   }
   // Looks at the socket, unless somebody is just doing it; moves bytes both ways.
   void look();
-  // Whether a poll would find nothing: told by a few loads, so that a program that asks again and
-  // again finds a message as soon as it is there. Not always.
-  bool is_quiet();
+  // A poll by a few loads, so that a program that asks again and again finds a message as soon as
+  // it is there; and that message, where it takes the direct way. nullopt: to be asked as usual.
+  std::optional<unsigned> poll_directly(std::span<ddp_completion> out);
+  // How many of `work`, from its beginning, have been sent by the direct way and are done.
+  unsigned send_directly(std::span<const engine::SendWr> work);
   // While a thread sleeps on the socket itself, the Domain's need not wake.
   Wakeup begin_sleep();
   void end_sleep();
@@ -85,6 +90,8 @@ class Progress {
   enum class Look : uint8_t { kNone, kWhole, kSpinning };
   // False: somebody is just doing it.
   bool try_run(Look how, Time now);
+  // Gives mutex_ back, after less than a step().
+  void unlock_and_catch_up();
   void push();
 
   // With mutex_.
@@ -104,6 +111,7 @@ class Progress {
   engine::Need need_{};
   std::atomic<int64_t> need_deadline_ns_{kNever.ns};  // of need_, for who does not hold mutex_
   Time last_step_{};
+  std::array<engine::Completion, 16> direct_;  // here, as in an Inbox
   std::atomic<bool> is_work_pending_{false};
   std::atomic<bool> is_held_back_{false};  // DDP_MORE: there is work that nothing has been told of
 };

@@ -42,6 +42,9 @@ class PostedReceives {
 
   // A message has been delivered: its receive completes. What the stream fails for, if it does.
   std::optional<TermCode> complete(const ddp::Delivered& d);
+  // The first receive has a message that came whole (direct_way.h): what its queue would have been
+  // told. REQUIRES: there is one, untouched.
+  Completion complete_direct();
   // Completes the rest as flushed.
   void flush();
 

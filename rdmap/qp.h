@@ -122,6 +122,8 @@ class Qp {
   StreamId stream() const { return attr_.stream(); }
 
  private:
+  friend class DirectWay;
+
   bool is_open() const { return state_ == QpState::kRts || state_ == QpState::kClosing; }
   bool is_drained() const;
   // The stream has failed as info_ says. REQUIRES: is_open().

@@ -16,6 +16,7 @@ struct QpCounters {
   base::Counter bytes_sent, segments_sent;
   base::Counter sends_posted, sends_completed;  // all kinds of work but receives
   base::Counter sends_failed;                   // of those completed
+  base::Counter sends_direct;                   // in neither: posted and completed in one
   base::Counter bytes_received, segments_received;
   base::Counter receives_posted, receives_completed, receives_failed;  // shared ones once taken
   base::Counter crcs_checked;                                          // by the engine

@@ -67,6 +67,8 @@ class SegmentInput {
   Placement discard(Bytes header, uint32_t ulpdu_length);
 
   bool is_open() const { return open_.has_value(); }
+  // Between two segments of an RDMAP stream whose start-up is over, as one that came has shown.
+  bool is_under_way() const { return has_traffic_ && !is_rtr_awaited_ && !open_; }
   // The payload is there, as the LLP sent it. Notes it and delivers what is whole by that, unless
   // the stream `has_failed` meanwhile. True: it fails by that, and `how` says why. REQUIRES:
   // is_open().

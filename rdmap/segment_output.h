@@ -48,6 +48,11 @@ class SegmentOutput {
            terminate_size_ == 0 && produced_ == sent_;
   }
 
+  // The header of a message of one segment that goes out beside all this, now, and by note_direct()
+  // has (direct_way.h). REQUIRES: is_idle().
+  ddp::UntaggedHeader next_header(Opcode op, uint32_t word) const;
+  void note_direct(const ddp::Segment& s);
+
   // Segments yielded so far, and how many of them the LLP has taken over.
   uint64_t produced() const { return produced_; }
   uint64_t sent() const { return sent_; }

@@ -9,11 +9,6 @@
 namespace ddpsock::rdmap {
 namespace {
 
-Opcode send_opcode(const op::Send& s) {
-  if (s.invalidate) return s.is_solicited ? Opcode::kSendSeInvalidate : Opcode::kSendInvalidate;
-  return s.is_solicited ? Opcode::kSendSe : Opcode::kSend;
-}
-
 template <typename... F>
 struct Overloaded : F... {
   using F::operator()...;
@@ -42,6 +37,16 @@ void fill_atomic(SendEntry& e, WorkKind kind, const AtomicRequest& request) {
 }
 
 }  // namespace
+
+Opcode send_opcode(const op::Send& send) {
+  if (send.invalidate)
+    return send.is_solicited ? Opcode::kSendSeInvalidate : Opcode::kSendInvalidate;
+  return send.is_solicited ? Opcode::kSendSe : Opcode::kSend;
+}
+
+Opcode immediate_opcode(const op::Immediate& immediate) {
+  return immediate.is_solicited ? Opcode::kImmediateSe : Opcode::kImmediate;
+}
 
 Refusal admit(const SendWr& wr, uint32_t ord, StagTable& stags, StreamId stream) {
   const auto payload = [&](std::span<const Bytes> ranges) {
@@ -105,7 +110,7 @@ void fill(SendEntry& e, const SendWr& wr) {
                  },
                  [&](const op::Immediate& i) {
                    e.kind = WorkKind::kImmediate;
-                   e.opcode = i.is_solicited ? Opcode::kImmediateSe : Opcode::kImmediate;
+                   e.opcode = immediate_opcode(i);
                    e.length = RDMAP_IMMEDIATE_SIZE;
                    base::store_be64(e.body.data(), i.value);
                    use_body(e, RDMAP_IMMEDIATE_SIZE);

@@ -43,6 +43,9 @@ struct SendEntry {
   bool is_local() const { return kind == WorkKind::kLocalInvalidate; }
 };
 
+Opcode send_opcode(const op::Send& send);
+Opcode immediate_opcode(const op::Immediate& immediate);
+
 // `e` becomes what `wr` asks for; an inline payload is copied. REQUIRES: `wr` was admitted.
 void fill(SendEntry& e, const SendWr& wr);
 // The request of a Read or an atomic becomes the payload. REQUIRES: e.awaits_response.

@@ -59,6 +59,20 @@ Posted SendQueue::post(std::span<const SendWr> work, const std::atomic<QpState>&
   return out;
 }
 
+void SendQueue::note_direct() {
+  has_begun_ = true;
+  counters_.sends_direct.add(1);
+}
+
+void SendQueue::complete_direct(uint64_t id, WorkKind kind, uint32_t length) {
+  Completion c;
+  c.id = id;
+  c.qp = stream_.qp;
+  c.kind = kind;
+  c.length = length;
+  cq_.push(c);
+}
+
 bool SendQueue::has_unanswered() const {
   bool is_found = !outbound_.is_empty();
   for (uint32_t i = 0; i < entries_.size() && !is_found; ++i)

@@ -36,8 +36,8 @@ class SendQueue {
   // Whether somebody is still posting, or has and take_in() did not see it.
   bool has_more() const { return entries_.has_more(); }
 
-  // Takes notice of what was posted; whether there is any.
-  bool take_in() { return entries_.take_in() != 0; }
+  // Takes notice of what was posted.
+  void take_in() { entries_.take_in(); }
   // How many requests it has ever taken notice of.
   uint64_t taken_in() const { return entries_.head() + entries_.size(); }
 
@@ -80,6 +80,11 @@ class SendQueue {
   bool take_answers() { return outbound_.has_answered() && take_whole_answers(); }
   // Completes what is complete, now that the LLP has taken over the first `sent` segments.
   void retire(uint64_t sent);
+  // What goes out beside the queue (direct_way.h). reserve_direct(): in any thread; false: there is
+  // no place for its completion.
+  [[nodiscard]] bool reserve_direct() { return cq_.reserve() == 1; }
+  void note_direct();
+  void complete_direct(uint64_t id, WorkKind kind, uint32_t length);
   // Completes everything, as flushed where it is not complete, up to the first request that the LLP
   // holds segments of; with `is_forced` that too.
   void flush(uint64_t sent, bool is_forced);

@@ -115,6 +115,9 @@ void read_message_counters(Raw raw, ConnectionStatistics& c) {
   c.max_payload = raw.at<uint32_t>(offsetof(QpCounters, max_payload));
   c.sends = work_of(raw, offsetof(QpCounters, sends_posted), offsetof(QpCounters, sends_completed),
                     offsetof(QpCounters, sends_failed));
+  const auto direct = raw.at<uint64_t>(offsetof(QpCounters, sends_direct));
+  c.sends.posted += direct;
+  c.sends.completed += direct;
   c.receives =
       work_of(raw, offsetof(QpCounters, receives_posted), offsetof(QpCounters, receives_completed),
               offsetof(QpCounters, receives_failed));

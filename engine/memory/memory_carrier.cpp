@@ -35,7 +35,22 @@ Received MemoryCarrier::receive(Pass& pass) {
   is_watched_ = !pass.budget.is_spinning;
   if (is_watched_ && !pass.is_fin_received) return look_at_wire(pass);
   if (!is_watched_) link_.unwatch();
-  return {.turn = link_.receive(pass.core, pass.lock, pass.budget.bytes)};
+  const Turn turn = link_.receive(pass.core, pass.lock, pass.budget.bytes);
+  return {.turn = is_wire_lost_ ? Turn::kLost : turn};
+}
+
+// Whoever waits is rung for, and sees to it that we do not: no bells, no watching.
+uint32_t MemoryCarrier::receive_directly(rdmap::DirectWay& core, std::span<rdmap::Completion> out) {
+  if (is_watched_) return 0;
+  const uint32_t count = link_.receive_directly(core, out);
+  ring_directly();
+  return count;
+}
+
+void MemoryCarrier::ring_directly() {
+  if (!link_.take_bell(false) || send_bell(Time{})) return;
+  is_wire_lost_ = true;
+  is_unsettled_.store(true, std::memory_order_relaxed);
 }
 
 // The end is the end of the wire, but what was written to the memory before comes first.
@@ -54,6 +69,8 @@ Received MemoryCarrier::look_at_wire(Pass& pass) {
   const Turn turn = link_.receive(pass.core, pass.lock, pass.budget.bytes);
   // No more than could lie there then: the peer may go on writing behind its end.
   if (last_ && turn == Turn::kMore && link_.position() < *last_) return {.turn = Turn::kMore};
+  // What the peer has read before its end is done, not flushed.
+  if (last_ || is_wire_lost_) link_.reap(pass.core);
   if (turn == Turn::kLost || is_wire_lost_) return {.turn = Turn::kLost};
   if (last_) return {.turn = turn, .end = rdmap::LlpEnd::kFinBetween};
   return {.turn = has_more_wire ? Turn::kMore : turn};
@@ -76,13 +93,18 @@ Turn MemoryCarrier::ring(Pass& pass, Turn turn) {
   // Whether a peer that has said its last word still reads, only a bell can tell.
   must_ring = must_ring || (pass.is_fin_received && link_.has_unread());
   if (!must_ring) return turn;
+  pass.lock.unlock();
+  const bool has_rung = send_bell(pass.now);
+  pass.lock.lock();
+  return has_rung ? turn : Turn::kLost;
+}
+
+bool MemoryCarrier::send_bell(Time now) {
   const std::array<uint8_t, kBellSize> fpdu = make_bell();
   const Bytes bell(fpdu);
-  pass.lock.unlock();
-  const Result<size_t> n = channel_->send({&bell, 1}, pass.now);
-  pass.lock.lock();
+  const Result<size_t> n = channel_->send({&bell, 1}, now);
   // A wire that takes no more holds bells enough.
-  return n || to_int(n.error()) == EAGAIN ? turn : Turn::kLost;
+  return n || to_int(n.error()) == EAGAIN;
 }
 
 void MemoryCarrier::add_to(Need& need, Turn sent, const Pass& pass) {

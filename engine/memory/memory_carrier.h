@@ -16,7 +16,7 @@
 
 namespace ddpsock::engine {
 
-class MemoryCarrier final : public Carrier {
+class MemoryCarrier final : public Carrier, private DirectCarrier {
  public:
   // `memory` outlives it.
   MemoryCarrier(std::unique_ptr<Channel> channel, shm::MessageMemory& memory, const Start& start)
@@ -25,7 +25,10 @@ class MemoryCarrier final : public Carrier {
         max_ulpdu_(start.max_ulpdu),
         tap_(start.tap) {}
 
-  Capabilities capabilities() const override { return {Capability::kSegmentTap}; }
+  Capabilities capabilities() const override {
+    return tap_ != nullptr ? Capabilities{Capability::kSegmentTap}
+                           : Capabilities{Capability::kSegmentTap, Capability::kDirect};
+  }
   Received receive(Pass& pass) override;
   Turn transmit(Pass& pass) override;
   void shut_write(Time now) override {
@@ -39,10 +42,20 @@ class MemoryCarrier final : public Carrier {
   bool has_news() const override {
     return is_unsettled_.load(std::memory_order_relaxed) || link_.has_record();
   }
+  DirectCarrier* direct() override { return tap_ == nullptr ? this : nullptr; }
 
  private:
+  bool send_directly(rdmap::DirectWay& core, const rdmap::SendWr& wr,
+                     ddp::Segment& segment) override {
+    return link_.send_directly(core, wr, max_ulpdu_, segment);
+  }
+  void finish_sends() override { ring_directly(); }
+  uint32_t receive_directly(rdmap::DirectWay& core, std::span<rdmap::Completion> out) override;
+
   Received look_at_wire(Pass& pass);
   Turn ring(Pass& pass, Turn turn);
+  void ring_directly();
+  [[nodiscard]] bool send_bell(Time now);
 
   const std::unique_ptr<Channel> channel_;
   MemoryLink link_;

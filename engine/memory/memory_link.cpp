@@ -23,10 +23,19 @@ bool has_whole_header(const shm::MessageReader::Record& r) {
   return r.header_length != 0 && r.header_length == ddp::header_size(r.header[0]);
 }
 
-void scatter(const uint8_t* from, std::span<const MutBytes> to) {
+void scatter(const uint8_t* from, size_t size, std::span<const MutBytes> to) {
   for (const MutBytes range : to) {
-    std::memcpy(range.data(), from, range.size());
-    from += range.size();
+    const size_t n = std::min(size, range.size());
+    std::memcpy(range.data(), from, n);
+    from += n;
+    size -= n;
+  }
+}
+
+void gather(const ddp::GatherList& from, uint8_t* to) {
+  for (const Bytes range : from.ranges()) {
+    std::memcpy(to, range.data(), range.size());
+    to += range.size();
   }
 }
 
@@ -76,7 +85,7 @@ bool MemoryLink::place(rdmap::Qp& core, Lock& lock, const shm::MessageReader::Re
     const bool is_long = record.payload > kLongCopy;
     if (is_long) lock.unlock();
     if (record.range_count == 0) {
-      scatter(record.body, placement->spans.ranges());
+      scatter(record.body, record.payload, placement->spans.ranges());
     } else {
       is_there = read_named(record, placement->spans.ranges());
     }
@@ -137,6 +146,37 @@ Turn MemoryLink::transmit(rdmap::Qp& core, Lock& lock, uint32_t max_ulpdu, uint3
   return Turn::kMore;
 }
 
+bool MemoryLink::send_directly(rdmap::DirectWay& core, const rdmap::SendWr& wr, uint32_t max_ulpdu,
+                               ddp::Segment& segment) {
+  constexpr uint32_t kMost = DDP_TAGGED_HEADER_SIZE + shm::kMostInRecord;
+  if (!writer_.has_room() || !memory_.provide(writer_.end_of_next())) return false;
+  if (!core.cut(wr, std::min(mulpdu(max_ulpdu), kMost), segment)) return false;
+  const auto payload = static_cast<uint32_t>(segment.payload.total());
+  gather(segment.payload, writer_.begin(segment.header(), payload));
+  writer_.publish(segment.header_length, payload, payload, 0);
+  has_published_ = true;
+  core.note_sent(segment);
+  return true;
+}
+
+uint32_t MemoryLink::receive_directly(rdmap::DirectWay& core, std::span<rdmap::Completion> out) {
+  uint32_t count = 0;
+  // A peer that writes as fast as it is read must not keep the caller.
+  const uint64_t last = reader_.head() + shm::kMessageRing;
+  while (count < out.size() && reader_.head() < last) {
+    reader_.next(record_);
+    if (record_.kind != Kind::kSegment || record_.range_count != 0 || !has_whole_header(record_) ||
+        !core.place(record_.ddp_header(), record_.payload))
+      break;
+    scatter(record_.body, record_.payload, core.placement());
+    reader_.take(record_);
+    moved_ += record_.size;
+    if (core.finish(out[count])) ++count;
+  }
+  reader_.publish_head();
+  return count;
+}
+
 void MemoryLink::put(rdmap::Qp& core, Lock& lock, const ddp::Segment& segment) {
   const auto payload = static_cast<uint32_t>(segment.payload.total());
   has_published_ = true;
@@ -171,10 +211,7 @@ void MemoryLink::name(const ddp::Segment& segment) {
 void MemoryLink::copy_in(Lock& lock, uint8_t* to, const ddp::Segment& segment) {
   const bool is_long = segment.payload.total() > kLongCopy;
   if (is_long) lock.unlock();
-  for (const Bytes range : segment.payload.ranges()) {
-    std::memcpy(to, range.data(), range.size());
-    to += range.size();
-  }
+  gather(segment.payload, to);
   if (is_long) lock.lock();
 }
 

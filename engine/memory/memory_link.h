@@ -30,6 +30,10 @@ class MemoryLink {
   Turn receive(rdmap::Qp& core, Lock& lock, uint32_t budget);
   // Segments of at most `max_ulpdu` bytes; 0: as large as is good.
   Turn transmit(rdmap::Qp& core, Lock& lock, uint32_t max_ulpdu, uint32_t budget);
+  // As DirectCarrier; neither rings.
+  [[nodiscard]] bool send_directly(rdmap::DirectWay& core, const rdmap::SendWr& wr,
+                                   uint32_t max_ulpdu, ddp::Segment& segment);
+  uint32_t receive_directly(rdmap::DirectWay& core, std::span<rdmap::Completion> out);
   // How large that is.
   uint32_t mulpdu(uint32_t wished) const;
 
@@ -51,6 +55,9 @@ class MemoryLink {
   // Whether a bell is wanted when the peer takes records.
   bool awaits_peer() const { return named_count_ != 0; }
 
+  // Tells the core of records that the peer has read.
+  void reap(rdmap::Qp& core);
+
   // Memory that records name is about to be its owner's again.
   void revoke() { writer_.revoke(); }
 
@@ -69,7 +76,6 @@ class MemoryLink {
   void copy_in(Lock& lock, uint8_t* to, const ddp::Segment& segment);
   void put(rdmap::Qp& core, Lock& lock, const ddp::Segment& segment);
   void name(const ddp::Segment& segment);
-  void reap(rdmap::Qp& core);
   [[nodiscard]] bool place(rdmap::Qp& core, Lock& lock, const shm::MessageReader::Record& record);
   bool read_named(const shm::MessageReader::Record& record, std::span<const MutBytes> to);
 

@@ -14,9 +14,11 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <span>
 
 #include "engine/engine.h"
 #include "engine/queue/soft_queues.h"
+#include "rdmap/direct_way.h"
 #include "rdmap/qp.h"
 
 namespace ddpsock::engine {
@@ -46,6 +48,23 @@ struct Received {
   Turn turn = Turn::kIdle;
   // The peer's direction has ended, and all that was sent before is in. Told once.
   std::optional<rdmap::LlpEnd> end = {};
+};
+
+// The direct way of a carrier that has one (Capability::kDirect). Called without the engine's lock,
+// in a thread that takes the place of the one inside advance().
+class DirectCarrier {
+ public:
+  // False: `wr` is not for this way, or has to wait; otherwise it went as `segment`. REQUIRES:
+  // core.may_send().
+  [[nodiscard]] virtual bool send_directly(rdmap::DirectWay& core, const rdmap::SendWr& wr,
+                                           ddp::Segment& segment) = 0;
+  // After one or several.
+  virtual void finish_sends() = 0;
+  // As Qp::receive_directly().
+  virtual uint32_t receive_directly(rdmap::DirectWay& core, std::span<rdmap::Completion> out) = 0;
+
+ protected:
+  ~DirectCarrier() = default;
 };
 
 class Carrier {
@@ -78,6 +97,8 @@ class Carrier {
   virtual void revoke() {}
   // As Qp::has_news(): any thread, without the lock.
   virtual bool has_news() const { return true; }
+  // nullptr: none.
+  virtual DirectCarrier* direct() { return nullptr; }
 };
 
 }  // namespace ddpsock::engine

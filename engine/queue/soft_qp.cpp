@@ -62,6 +62,8 @@ Status<StartError> SoftQp::start(const Start& start) {
   if (ird > attr_.max_ird || ord > attr_.max_ord) return fail(StartError::kDepths);
   carrier_ = std::move(*carrier);
   Carrier::note_mulpdu(*core_, carrier_->mulpdu(Time{}));
+  direct_ = carrier_->direct();
+  way_.emplace(*core_, engine_.stags());
   core_->start({agreed.is_initiator, to_rdmap(agreed.rtr), ird, ord});
   queues_.signal(lock);
   polled_.store(carrier_.get(), std::memory_order_release);
@@ -104,6 +106,36 @@ Need SoftQp::advance(Time now, Budget budget) {
 bool SoftQp::has_news() const {
   const Carrier* carrier = polled_.load(std::memory_order_acquire);
   return carrier == nullptr || carrier->has_news();
+}
+
+uint32_t SoftQp::send_directly(std::span<const SendWr> work) {
+  if (direct_ == nullptr || !way_->may_send()) return 0;
+  uint32_t sent = 0;
+  for (const SendWr& wr : work) {
+    ddp::Segment segment;
+    const bool is_sent =
+        wr.is_signalled ? send_signalled_directly(wr) : direct_->send_directly(*way_, wr, segment);
+    if (!is_sent) break;
+    ++sent;
+  }
+  if (sent != 0) direct_->finish_sends();
+  return sent;
+}
+
+// What has been sent must be told, so the lock comes first.
+bool SoftQp::send_signalled_directly(const SendWr& wr) {
+  Lock lock = engine_.lock(false);
+  ddp::Segment segment;
+  if (!lock || !direct_->send_directly(*way_, wr, segment)) return false;
+  way_->complete(wr, segment);
+  queues_.signal(lock);
+  return true;
+}
+
+uint32_t SoftQp::receive_directly(std::span<Completion> out) {
+  // What the queue holds came before.
+  if (direct_ == nullptr || queues_.receive.has_any()) return 0;
+  return direct_->receive_directly(*way_, out);
 }
 
 Turn SoftQp::receive(Pass& pass) {

@@ -29,6 +29,8 @@ class SoftQp final : public Qp {
   Posted recv(std::span<const RecvWr> work) override;
   Need advance(Time now, Budget budget) override;
   bool has_news() const override;
+  uint32_t send_directly(std::span<const SendWr> work) override;
+  uint32_t receive_directly(std::span<Completion> out) override;
   void drain() override;
   void abort(std::optional<TermCode> why) override;
   Capabilities capabilities() const override;
@@ -38,6 +40,7 @@ class SoftQp final : public Qp {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
+  bool send_signalled_directly(const SendWr& wr);
   // With the lock, which those that signal let go of meanwhile.
   Turn receive(Pass& pass);
   void settle(Lock& lock, Time now, bool is_lost);
@@ -62,6 +65,8 @@ class SoftQp final : public Qp {
 
   // Set by start().
   std::unique_ptr<Carrier> carrier_;
+  DirectCarrier* direct_ = nullptr;  // the same, if it has such a way
+  std::optional<rdmap::DirectWay> way_;
 };
 
 }  // namespace ddpsock::engine

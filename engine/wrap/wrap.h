@@ -48,9 +48,15 @@ class WrapQp : public Qp {
   bool has_news() const override { return inner_->has_news(); }
   void drain() override { inner_->drain(); }
   void abort(std::optional<TermCode> why) override { inner_->abort(why); }
-  Capabilities capabilities() const override { return inner_->capabilities(); }
+  // Nothing passes by the wrapper: what would go directly goes the usual way.
+  Capabilities capabilities() const override {
+    return inner_->capabilities().without(Capability::kDirect);
+  }
   QpState state() const override { return inner_->state(); }
   TerminateInfo terminate_info() const override { return inner_->terminate_info(); }
+
+ protected:
+  Qp& inner() { return *inner_; }
 
  private:
   std::unique_ptr<Qp> inner_;

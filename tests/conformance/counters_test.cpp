@@ -11,8 +11,8 @@ TEST_P(Conformance, CountersCountMessages) {
   std::vector<uint8_t> room(10'000);
   for (uint64_t i = 0; i < 3; ++i) ASSERT_EQ(rig.b.recv(i, room), Refusal::kNone);
   const auto small = pattern(10), large = pattern(2500);  // one FPDU, three
-  ASSERT_EQ(rig.a.send(1, small), Refusal::kNone);
-  ASSERT_EQ(rig.a.send(2, large), Refusal::kNone);
+  ASSERT_EQ(rig.a.send(1, large), Refusal::kNone);
+  ASSERT_EQ(rig.a.send(2, small), Refusal::kNone);
   EXPECT_EQ(a.sends_posted.value(), 2u);
   EXPECT_EQ(a.sends_completed.value(), 0u);
   EXPECT_EQ(b.receives_posted.value(), 3u);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "tests/conformance/bench.h"
+#include "tests/conformance/direct_bench.h"
 #include "tests/conformance/loopback_bench.h"
 #include "tests/conformance/rig.h"
 #include "tests/conformance/shm_bench.h"
@@ -23,6 +24,7 @@ std::vector<Kind> all_kinds() {
       {"loopback_segments", loopback_segments},
       {"user", user_tcp},
       {"shm", shm},
+      {"direct_shm", wrapped<with_direct_way, shm>},
       {"trace_loopback", wrapped<with_trace, loopback_bytes>},
       {"trace_user", wrapped<with_trace, user_tcp>},
       {"pcap_loopback", wrapped<with_pcap, loopback_bytes>},

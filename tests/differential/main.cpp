@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tests/conformance/direct_bench.h"
 #include "tests/conformance/loopback_bench.h"
 #include "tests/conformance/shm_bench.h"
 #include "tests/conformance/user_bench.h"
@@ -18,10 +19,15 @@
 namespace ddpsock::differential {
 namespace {
 
+std::unique_ptr<conformance::Bench> direct_shm() {
+  return conformance::with_direct_way(conformance::shm());
+}
+
 // The first is what the others are compared with.
 constexpr conformance::Kind kKinds[] = {
     {"user", conformance::user_tcp},
     {"shm", conformance::shm},
+    {"direct_shm", direct_shm},
     {"loopback", conformance::loopback_bytes},
     {"loopback_segments", conformance::loopback_segments},
 };

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "rdmap/direct_way.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "rdmap/send_entry.h"
+
+namespace ddpsock::rdmap {
+namespace {
+
+// False: they are too many, or more than `most` bytes.
+bool gather(std::span<const Bytes> ranges, uint32_t most, bool is_inline, ddp::GatherList& to) {
+  if (ranges.size() > ddp::kMaxSlices) return false;
+  to = ddp::GatherList(ranges);
+  return to.total() <= (is_inline ? std::min(most, kMaxInline) : most);
+}
+
+template <typename Header>
+void set_header(ddp::Segment& segment, const Header& header) {
+  const uint8_t* end = ddp::write_header(segment.header_storage.data(), header);
+  segment.header_length = static_cast<uint32_t>(end - segment.header_storage.data());
+  segment.is_last = true;
+}
+
+}  // namespace
+
+bool DirectWay::cut(const SendWr& wr, uint32_t mulpdu, ddp::Segment& out) {
+  if (const auto* send = std::get_if<op::Send>(&wr.op)) {
+    const uint32_t most = mulpdu - DDP_UNTAGGED_HEADER_SIZE;
+    if (!gather(send->payload, most, wr.is_inline, out.payload)) return false;
+    set_header(out, qp_.output_.next_header(send_opcode(*send), send->invalidate.value_or(0)));
+  } else if (const auto* write = std::get_if<op::Write>(&wr.op)) {
+    const uint32_t most = mulpdu - DDP_TAGGED_HEADER_SIZE;
+    if (!gather(write->payload, most, wr.is_inline, out.payload)) return false;
+    set_header(out, ddp::TaggedHeader{true, control_byte(Opcode::kWrite), write->stag, write->to});
+  } else if (const auto* immediate = std::get_if<op::Immediate>(&wr.op)) {
+    base::store_be64(immediate_out_.data(), immediate->value);
+    out.payload = {};
+    out.payload.append(Bytes(immediate_out_));
+    set_header(out, qp_.output_.next_header(immediate_opcode(*immediate), 0));
+  } else {
+    return false;
+  }
+  return !wr.is_signalled || qp_.sends_.reserve_direct();
+}
+
+void DirectWay::note_sent(const ddp::Segment& segment) {
+  qp_.output_.note_direct(segment);
+  qp_.sends_.note_direct();
+}
+
+void DirectWay::complete(const SendWr& wr, const ddp::Segment& segment) {
+  const WorkKind kind = std::holds_alternative<op::Send>(wr.op)    ? WorkKind::kSend
+                        : std::holds_alternative<op::Write>(wr.op) ? WorkKind::kWrite
+                                                                   : WorkKind::kImmediate;
+  qp_.sends_.complete_direct(wr.id, kind, static_cast<uint32_t>(segment.payload.total()));
+}
+
+bool DirectWay::place(Bytes header, uint32_t payload) {
+  if (qp_.state() != QpState::kRts || !qp_.input_.is_under_way()) return false;
+  payload_ = payload;
+  return ddp::is_tagged(header[0]) ? place_write(header, payload) : place_message(header, payload);
+}
+
+bool DirectWay::place_message(Bytes header, uint32_t payload) {
+  const auto view = ddp::UntaggedView::parse(header);
+  if (!view) return false;
+  const ddp::UntaggedHeader h = view->value();
+  const std::optional<Opcode> op = opcode_of(h.rsvd_ulp.control);
+  if (!op || !is_version_known(h.rsvd_ulp.control) || is_tagged(*op) || has_invalidate(*op))
+    return false;
+  if (h.qn != RDMAP_QN_SEND || queue_of(*op) != RDMAP_QN_SEND || !h.is_last || h.mo != 0)
+    return false;
+  ddp::ReceiveQueue& queue = qp_.input_.receives().queue();
+  queue.take_in();
+  const ddp::ScatterList* buffer = queue.untouched_first(h.msn);
+  if (buffer == nullptr) return false;
+  opcode_ = *op;
+  if (is_immediate(*op)) {
+    range_ = MutBytes(immediate_in_);
+    ranges_ = {&range_, 1};
+    return payload == RDMAP_IMMEDIATE_SIZE;
+  }
+  ranges_ = buffer->ranges();
+  return payload <= buffer->total();
+}
+
+// A Write of nothing may be to nowhere.
+bool DirectWay::place_write(Bytes header, uint32_t payload) {
+  const auto view = ddp::TaggedView::parse(header);
+  if (!view || payload == 0) return false;
+  const ddp::TaggedHeader h = view->value();
+  if (opcode_of(h.rsvd_ulp) != Opcode::kWrite || !is_version_known(h.rsvd_ulp)) return false;
+  const auto where = stags_.access_and_pin(h.stag, h.to, payload, kRemoteWrite, qp_.stream());
+  if (!where) return false;
+  opcode_ = Opcode::kWrite;
+  stag_ = h.stag;
+  range_ = *where;
+  ranges_ = {&range_, 1};
+  return true;
+}
+
+bool DirectWay::finish(Completion& out) {
+  qp_.counters_.segments_received.add(1);
+  qp_.counters_.bytes_received.add(payload_);
+  if (opcode_ == Opcode::kWrite) {
+    stags_.unpin(stag_);
+    return false;
+  }
+  out = qp_.input_.receives().complete_direct();
+  out.length = payload_;
+  out.is_solicited = is_solicited(opcode_);
+  if (is_immediate(opcode_)) out.immediate = base::load_be64(immediate_in_.data());
+  return true;
+}
+
+}  // namespace ddpsock::rdmap

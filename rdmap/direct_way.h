@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// The short way through a queue pair, for an LLP that takes a segment whole as soon as it is asked
+// and loses nothing: a Send, Immediate Data or Write of one segment goes out without an entry in
+// the send queue, and comes in without an open placement. It is for the common case alone: whatever
+// would have to wait, be cut, be answered or be refused is left to Qp, whose state it shares; so
+// both may be mixed at any time, and what a peer or the program sees is the same.
+//
+// Without the lock that stag_table.h speaks of, but for what is said to need it: in one thread at a
+// time, and not while another is in the queue pair's own calls (posting excepted).
+#ifndef DDPSOCK_RDMAP_DIRECT_WAY_H_
+#define DDPSOCK_RDMAP_DIRECT_WAY_H_
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "base/bytes.h"
+#include "ddp/segmenter.h"
+#include "rdmap/message.h"
+#include "rdmap/qp.h"
+
+namespace ddpsock::rdmap {
+
+class DirectWay {
+ public:
+  // Both outlive it. `stags`: those of `qp`.
+  DirectWay(Qp& qp, StagTable& stags) : qp_(qp), stags_(stags) {}
+
+  // Whether what is posted now would go out next: nothing is queued, under way or owed to the peer.
+  bool may_send() const {
+    return qp_.state() == QpState::kRts && qp_.output_.may_send() && qp_.output_.is_idle() &&
+           qp_.sends_.is_drained() && qp_.inbound_.is_empty();
+  }
+  // `wr` as one segment of at most `mulpdu` octets, whose payload stays where it is. False: it is
+  // no such request, or not right. What is signalled has a place for its completion from here on.
+  // REQUIRES: may_send().
+  [[nodiscard]] bool cut(const SendWr& wr, uint32_t mulpdu, ddp::Segment& out);
+  // What cut() made of `wr` is the LLP's, and its payload the poster's again.
+  void note_sent(const ddp::Segment& segment);
+  // ... so that it is complete, as its queue is told now. With the lock. REQUIRES: `wr` is
+  // signalled.
+  void complete(const SendWr& wr, const ddp::Segment& segment);
+
+  // Where the payload of a segment goes: room for it or for more, in this order. False: it is for
+  // Qp to place. REQUIRES: all that came before has been placed; `header` is whole.
+  [[nodiscard]] bool place(Bytes header, uint32_t payload);
+  std::span<const MutBytes> placement() const { return ranges_; }
+  // The payload is there. True: a receive is complete by that, and `out` says so instead of its
+  // queue. REQUIRES: place() has said where.
+  bool finish(Completion& out);
+
+ private:
+  bool place_message(Bytes header, uint32_t payload);
+  bool place_write(Bytes header, uint32_t payload);
+
+  Qp& qp_;
+  StagTable& stags_;
+  std::array<uint8_t, RDMAP_IMMEDIATE_SIZE> immediate_out_{}, immediate_in_{};
+  // Of the segment that is placed.
+  Opcode opcode_ = Opcode::kSend;
+  uint32_t payload_ = 0;
+  uint32_t stag_ = 0;
+  std::span<const MutBytes> ranges_;
+  MutBytes range_;
+};
+
+}  // namespace ddpsock::rdmap
+
+#endif  // DDPSOCK_RDMAP_DIRECT_WAY_H_
