@@ -117,54 +117,62 @@ int Connection::why_refused(engine::Refusal reason) const {
   return phase == Phase::kRunning || phase == Phase::kEnded ? EPIPE : ENOTCONN;
 }
 
+template <typename Work>
+constexpr bool kIsReceive = std::is_same_v<Work, ddp_recv_work>;
+
+// The first kMost requests of `work`, as far as they are right, as the engine has them.
 template <unsigned kMost, typename Work>
-unsigned Connection::post_batch(std::span<const Work> work, Accepted& done) {
-  constexpr bool kIsReceive = std::is_same_v<Work, ddp_recv_work>;
-  using Request = std::conditional_t<kIsReceive, engine::RecvWr, engine::SendWr>;
-  std::array<std::conditional_t<kIsReceive, ScatterSlices, GatherSlices>, kMost> slices;
+struct Batch {
+  explicit Batch(std::span<const Work> work) {
+    while (count < std::min<size_t>(work.size(), kMost) && why == 0) {
+      why = read_work(work[count], slices[count], requests[count]);
+      if (why == 0) ++count;
+    }
+  }
+  auto get() const { return std::span(requests).first(count); }
+
+  using Request = std::conditional_t<kIsReceive<Work>, engine::RecvWr, engine::SendWr>;
+  std::array<std::conditional_t<kIsReceive<Work>, ScatterSlices, GatherSlices>, kMost> slices;
   std::array<Request, kMost> requests;
-  unsigned n = 0;
-  while (n < std::min<size_t>(work.size(), kMost) && done.why == 0) {
-    done.why = read_work(work[n], slices[n], requests[n]);
-    if (done.why == 0) ++n;
-  }
-  if (n == 0) return 0;
-  const std::span<const Request> batch = std::span(requests).first(n);
+  unsigned count = 0;
+  int why = 0;  // the next one is not
+};
+
+template <unsigned kMost, typename Work>
+void Connection::post_batch(std::span<const Work> work, Accepted& done) {
+  const Batch<kMost, Work> batch(work);
+  done.why = batch.why;
+  if (batch.count == 0) return;
   engine::Qp& qp = endpoint_.qp();
-  unsigned direct = 0;
   engine::Posted posted;
-  if constexpr (kIsReceive) {
-    posted = qp.recv(batch);
+  if constexpr (kIsReceive<Work>) {
+    posted = qp.recv(batch.get());
   } else {
-    direct = progress_.send_directly(batch);
-    if (direct < n) posted = qp.send(batch.subspan(direct));
+    posted = qp.send(batch.get());
   }
-  done.count += direct + posted.accepted;
-  if (direct + posted.accepted < n) done.why = why_refused(posted.reason);
-  return posted.accepted;
+  done.count += posted.accepted;
+  if (posted.accepted < batch.count) done.why = why_refused(posted.reason);
 }
 
 template <typename Work>
 Accepted Connection::post(std::span<const Work> work) {
-  constexpr bool kIsReceive = std::is_same_v<Work, ddp_recv_work>;
   constexpr bool kIsSend = std::is_same_v<Work, ddp_send_work>;
   constexpr bool kIsWrite = std::is_same_v<Work, ddp_write_work>;
-  if ((kIsReceive || kIsSend) && progress_.stream() != nullptr) return {.why = EOPNOTSUPP};
+  if ((kIsReceive<Work> || kIsSend) && progress_.stream() != nullptr) return {.why = EOPNOTSUPP};
   if (const auto opened = open(); !opened) return {.why = to_int(opened.error())};
-  if (kIsReceive && wishes_.has_srq()) return {.why = EINVAL};
+  if (kIsReceive<Work> && wishes_.has_srq()) return {.why = EINVAL};
   Accepted done;
-  unsigned queued = 0;
   // One alone, as most are, should not pay for the making of sixteen.
   if (work.size() == 1) {
-    queued = post_batch<1>(work, done);
+    post_batch<1>(work, done);
   } else {
     while (done.count < work.size() && done.why == 0)
-      queued += post_batch<kBatch>(work.subspan(done.count), done);
+      post_batch<kBatch>(work.subspan(done.count), done);
   }
-  if constexpr (!kIsReceive) {
+  if constexpr (!kIsReceive<Work>) {
     const bool is_more =
         done.why == 0 && done.count != 0 && (work[done.count - 1].flags & DDP_MORE) != 0;
-    progress_.note_posted(queued, is_more, !kIsSend && !kIsWrite);
+    progress_.note_posted(done.count, is_more, !kIsSend && !kIsWrite);
   }
   return done;
 }
@@ -173,6 +181,29 @@ template Accepted Connection::post(std::span<const ddp_recv_work>);
 template Accepted Connection::post(std::span<const ddp_write_work>);
 template Accepted Connection::post(std::span<const ddp_read_work>);
 template Accepted Connection::post(std::span<const ddp_atomic_work>);
+
+template <unsigned kMost, typename Work>
+unsigned Connection::post_batch_directly(std::span<const Work> work) {
+  const Batch<kMost, Work> batch(work);
+  if constexpr (kIsReceive<Work>) {
+    return endpoint_.qp().recv(batch.get()).accepted;
+  } else {
+    return progress_.send_directly(batch.get());
+  }
+}
+
+template <typename Work>
+unsigned Connection::post_directly(std::span<const Work> work) {
+  if (!endpoint_.is_direct() || (kIsReceive<Work> && wishes_.has_srq())) return 0;
+  if (work.size() == 1) return post_batch_directly<1>(work);
+  unsigned done = 0;
+  for (unsigned n = kBatch; n == kBatch && done < work.size(); done += n)
+    n = post_batch_directly<kBatch>(work.subspan(done));
+  return done;
+}
+template unsigned Connection::post_directly(std::span<const ddp_send_work>);
+template unsigned Connection::post_directly(std::span<const ddp_recv_work>);
+template unsigned Connection::post_directly(std::span<const ddp_write_work>);
 
 Status<> Connection::shut(bool is_abrupt) {
   return is_begun() ? progress_.shut(is_abrupt) : fail_errno(ENOTCONN);
@@ -246,7 +277,6 @@ Status<> Connection::deregister(uint32_t stag) {
 }
 
 Result<unsigned> Connection::poll(std::span<ddp_completion> out) {
-  if (const auto found = progress_.poll_directly(out)) return *found;
   if (const auto opened = open_and_release(); !opened) return fail(opened.error());
   return endpoint_.queue().poll(out);
 }

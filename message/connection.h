@@ -54,6 +54,17 @@ class Connection final : public Handle {
   template <typename Work>
   Accepted post(std::span<const Work> work);
 
+  // What a call can do without any other lock than this connection's, and without waiting for it,
+  // once it is up: how many of `work`, from its beginning, it has posted; how many a poll finds, or
+  // kAskAsUsual. The rest is for post() and poll().
+  template <typename Work>
+  unsigned post_directly(std::span<const Work> work);
+  unsigned post_directly(std::span<const ddp_read_work>) { return 0; }
+  unsigned post_directly(std::span<const ddp_atomic_work>) { return 0; }
+  int poll_directly(std::span<ddp_completion> out) {
+    return endpoint_.is_direct() ? progress_.poll_directly(out) : kAskAsUsual;
+  }
+
   // SHUT_WR; or, with `is_abrupt`, both directions at once. ENOTCONN.
   Status<> shut(bool is_abrupt);
   // The peer's. EAGAIN: none has come.
@@ -88,9 +99,11 @@ class Connection final : public Handle {
   Status<> settle(bool is_on_stream);
   // ... and a start-up that is held waits no longer.
   Status<> open_and_release();
-  // Posts the first kMost of `work` and adds what became of them to `done`; how many are queued.
+  // Posts the first kMost of `work` and adds what became of them to `done`.
   template <unsigned kMost, typename Work>
-  unsigned post_batch(std::span<const Work> work, Accepted& done);
+  void post_batch(std::span<const Work> work, Accepted& done);
+  template <unsigned kMost, typename Work>
+  unsigned post_batch_directly(std::span<const Work> work);
   int why_refused(engine::Refusal reason) const;
 
   Domain& domain_;

@@ -50,7 +50,7 @@ class Endpoint {
 
   Phase phase() const { return phase_.load(); }
   // Whether some messages need not go the usual way; once it runs.
-  bool is_direct() const { return is_direct_.load(std::memory_order_relaxed); }
+  bool is_direct() const { return is_direct_.load(std::memory_order_acquire); }
   int fd() const { return fd_.load(std::memory_order_relaxed); }  // as the program calls it
   int end_status() const { return end_status_.load(); }
   uint32_t end_terminate() const;

@@ -12,10 +12,6 @@ namespace ddpsock::message {
 
 Handle::Handle() : generation_(base::process_generation()) {}
 
-bool Handle::is_foreign() const {
-  return generation_ != base::process_generation();
-}
-
 bool SharedHandle::open_event() {
   event_fd_ = move_high(base::UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
   return event_fd_.is_valid();

@@ -14,6 +14,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/process.h"
 #include "base/result.h"
 #include "ddpsock/ddpsock.h"
 
@@ -28,7 +29,7 @@ class Srq;
 class Handle {
  public:
   // Of what was made before a fork; nothing but close() and destroy() may be called then.
-  bool is_foreign() const;
+  bool is_foreign() const { return generation_ != base::process_generation(); }
 
   // The last descriptor is about to be closed. Afterwards no memory that the program has named is
   // touched; calls that are still running end with EBADF.

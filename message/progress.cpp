@@ -53,7 +53,7 @@ void Progress::release() {
 void Progress::note_posted(unsigned count, bool is_more, bool is_answered) {
   beside_.note_posts(count);
   release();
-  if (count != 0 && is_more) {
+  if (is_more) {
     is_held_back_.store(true);
     endpoint_.queue().note_held_back();
   } else if (count != 0) {
@@ -118,17 +118,17 @@ void Progress::unlock_and_catch_up() {
   if (is_work_pending_.load()) try_run(Look::kNone, base::now());
 }
 
-std::optional<unsigned> Progress::poll_directly(std::span<ddp_completion> out) {
+int Progress::poll_directly(std::span<ddp_completion> out) {
   if (!attendance_.may_pass() || is_held_back_.load() || endpoint_.queue().inbox().has_any())
-    return {};
+    return kAskAsUsual;
   engine::Qp& qp = endpoint_.qp();
   const bool has_news = qp.has_news();
   if (!attendance_.count_pass()) {
-    if (!has_news) return {};
+    if (!has_news) return kAskAsUsual;
     attendance_.note_look(base::now());
   }
-  if (!has_news) return 0u;
-  if (!endpoint_.is_direct() || out.empty() || !mutex_.try_lock()) return {};
+  if (!has_news) return 0;
+  if (out.empty() || !mutex_.try_lock()) return kAskAsUsual;
   unsigned count = 0;
   for (bool has_more = true; has_more && count < out.size();) {
     const size_t room = std::min(direct_.size(), out.size() - count);
@@ -138,12 +138,11 @@ std::optional<unsigned> Progress::poll_directly(std::span<ddp_completion> out) {
     has_more = got == room;
   }
   unlock_and_catch_up();
-  if (count == 0) return {};
-  return count;
+  return count != 0 ? static_cast<int>(count) : kAskAsUsual;
 }
 
 unsigned Progress::send_directly(std::span<const engine::SendWr> work) {
-  if (!endpoint_.is_direct() || is_held_back_.load() || !mutex_.try_lock()) return 0;
+  if (is_held_back_.load() || !mutex_.try_lock()) return 0;
   const unsigned sent =
       endpoint_.phase() == Phase::kRunning ? endpoint_.qp().send_directly(work) : 0;
   unlock_and_catch_up();

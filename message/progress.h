@@ -9,16 +9,19 @@
 
 #include <array>
 #include <atomic>
-#include <mutex>
-#include <optional>
 #include <span>
 
+#include "base/inline_mutex.h"
 #include "message/attendance.h"
 #include "message/beside_stream.h"
 #include "message/endpoint.h"
 #include "message/startup.h"
 
 namespace ddpsock::message {
+
+// A plain number: an optional would be written and read in parts of two sizes, which costs more
+// than a locked instruction.
+inline constexpr int kAskAsUsual = -1;
 
 // Any thread.
 class Progress {
@@ -31,7 +34,7 @@ class Progress {
   Status<> begin_on_stream(int fd, engine::OneSidedWay& stream);
   // The program is ready: a held start-up goes on.
   void release();
-  // So many requests have been queued: to be sent now, or (`is_more`) by the next poll or wait.
+  // So many requests have been posted: to be sent now, or (`is_more`) by the next poll or wait.
   // `is_answered`: what the program has not read of a stream makes way for the answer.
   void note_posted(unsigned count, bool is_more, bool is_answered);
   // SHUT_WR; or, with `is_abrupt`, both directions at once. ENOTCONN.
@@ -77,8 +80,8 @@ class Progress {
   // Looks at the socket, unless somebody is just doing it; moves bytes both ways.
   void look();
   // A poll by a few loads, so that a program that asks again and again finds a message as soon as
-  // it is there; and that message, where it takes the direct way. nullopt: to be asked as usual.
-  std::optional<unsigned> poll_directly(std::span<ddp_completion> out);
+  // it is there; and that message, where it takes the direct way. kAskAsUsual, or how many.
+  int poll_directly(std::span<ddp_completion> out);
   // How many of `work`, from its beginning, have been sent by the direct way and are done.
   unsigned send_directly(std::span<const engine::SendWr> work);
   // While a thread sleeps on the socket itself, the Domain's need not wake.
@@ -104,7 +107,7 @@ class Progress {
 
   Startup& startup_;
   Endpoint& endpoint_;
-  std::mutex mutex_;
+  base::InlineMutex mutex_;
   Watch watch_;
   Attendance attendance_{watch_, endpoint_};
   BesideStream beside_{*this};

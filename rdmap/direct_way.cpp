@@ -10,51 +10,59 @@ namespace ddpsock::rdmap {
 namespace {
 
 // False: they are too many, or more than `most` bytes.
-bool gather(std::span<const Bytes> ranges, uint32_t most, bool is_inline, ddp::GatherList& to) {
-  if (ranges.size() > ddp::kMaxSlices) return false;
-  to = ddp::GatherList(ranges);
-  return to.total() <= (is_inline ? std::min(most, kMaxInline) : most);
-}
-
-template <typename Header>
-void set_header(ddp::Segment& segment, const Header& header) {
-  const uint8_t* end = ddp::write_header(segment.header_storage.data(), header);
-  segment.header_length = static_cast<uint32_t>(end - segment.header_storage.data());
-  segment.is_last = true;
+bool measure(std::span<const Bytes> ranges, uint32_t most, bool is_inline, DirectSegment& to) {
+  if (is_inline) most = std::min(most, kMaxInline);
+  uint32_t total = 0, count = 0;
+  for (const Bytes range : ranges) {
+    if (range.size() > most - total) return false;
+    total += static_cast<uint32_t>(range.size());
+    count += range.empty() ? 0 : 1;
+  }
+  to.payload = ranges;
+  to.payload_length = total;
+  return count <= ddp::kMaxSlices;
 }
 
 }  // namespace
 
-bool DirectWay::cut(const SendWr& wr, uint32_t mulpdu, ddp::Segment& out) {
-  if (const auto* send = std::get_if<op::Send>(&wr.op)) {
-    const uint32_t most = mulpdu - DDP_UNTAGGED_HEADER_SIZE;
-    if (!gather(send->payload, most, wr.is_inline, out.payload)) return false;
-    set_header(out, qp_.output_.next_header(send_opcode(*send), send->invalidate.value_or(0)));
+bool DirectWay::cut(const SendWr& wr, uint32_t mulpdu, DirectSegment& out) {
+  if (const auto* send = std::get_if<op::Send>(&wr.op)) [[likely]] {
+    out.opcode = send_opcode(*send);
+    out.header_length = DDP_UNTAGGED_HEADER_SIZE;
+    if (!measure(send->payload, mulpdu - DDP_UNTAGGED_HEADER_SIZE, wr.is_inline, out)) return false;
   } else if (const auto* write = std::get_if<op::Write>(&wr.op)) {
-    const uint32_t most = mulpdu - DDP_TAGGED_HEADER_SIZE;
-    if (!gather(write->payload, most, wr.is_inline, out.payload)) return false;
-    set_header(out, ddp::TaggedHeader{true, control_byte(Opcode::kWrite), write->stag, write->to});
+    out.opcode = Opcode::kWrite;
+    out.header_length = DDP_TAGGED_HEADER_SIZE;
+    if (!measure(write->payload, mulpdu - DDP_TAGGED_HEADER_SIZE, wr.is_inline, out)) return false;
   } else if (const auto* immediate = std::get_if<op::Immediate>(&wr.op)) {
+    out.opcode = immediate_opcode(*immediate);
+    out.header_length = DDP_UNTAGGED_HEADER_SIZE;
     base::store_be64(immediate_out_.data(), immediate->value);
-    out.payload = {};
-    out.payload.append(Bytes(immediate_out_));
-    set_header(out, qp_.output_.next_header(immediate_opcode(*immediate), 0));
+    out.payload = {&range_out_, 1};
+    out.payload_length = RDMAP_IMMEDIATE_SIZE;
   } else {
     return false;
   }
   return !wr.is_signalled || qp_.sends_.reserve_direct();
 }
 
-void DirectWay::note_sent(const ddp::Segment& segment) {
-  qp_.output_.note_direct(segment);
-  qp_.sends_.note_direct();
+void DirectWay::write_header(const SendWr& wr, const DirectSegment& segment, uint8_t* to) const {
+  if (segment.opcode == Opcode::kWrite) [[unlikely]] {
+    const auto& write = *std::get_if<op::Write>(&wr.op);
+    ddp::write_header(to,
+                      ddp::TaggedHeader{true, control_byte(Opcode::kWrite), write.stag, write.to});
+    return;
+  }
+  const auto* send = std::get_if<op::Send>(&wr.op);
+  const uint32_t word = send != nullptr ? send->invalidate.value_or(0) : 0;
+  ddp::write_header(to, qp_.output_.next_header(segment.opcode, word));
 }
 
-void DirectWay::complete(const SendWr& wr, const ddp::Segment& segment) {
-  const WorkKind kind = std::holds_alternative<op::Send>(wr.op)    ? WorkKind::kSend
-                        : std::holds_alternative<op::Write>(wr.op) ? WorkKind::kWrite
-                                                                   : WorkKind::kImmediate;
-  qp_.sends_.complete_direct(wr.id, kind, static_cast<uint32_t>(segment.payload.total()));
+void DirectWay::complete(const SendWr& wr, const DirectSegment& segment) {
+  const WorkKind kind = segment.opcode == Opcode::kWrite ? WorkKind::kWrite
+                        : is_immediate(segment.opcode)   ? WorkKind::kImmediate
+                                                         : WorkKind::kSend;
+  qp_.sends_.complete_direct(wr.id, kind, segment.payload_length);
 }
 
 bool DirectWay::place(Bytes header, uint32_t payload) {

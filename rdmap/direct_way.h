@@ -15,11 +15,19 @@
 #include <span>
 
 #include "base/bytes.h"
-#include "ddp/segmenter.h"
+#include "ddp/segment.h"
 #include "rdmap/message.h"
 #include "rdmap/qp.h"
 
 namespace ddpsock::rdmap {
+
+// A message as the one segment that carries it. Its payload lies where the request says.
+struct DirectSegment {
+  Opcode opcode;
+  uint32_t header_length;  // of DDP
+  uint32_t payload_length;
+  std::span<const Bytes> payload;
+};
 
 class DirectWay {
  public:
@@ -31,15 +39,19 @@ class DirectWay {
     return qp_.state() == QpState::kRts && qp_.output_.may_send() && qp_.output_.is_idle() &&
            qp_.sends_.is_drained() && qp_.inbound_.is_empty();
   }
-  // `wr` as one segment of at most `mulpdu` octets, whose payload stays where it is. False: it is
-  // no such request, or not right. What is signalled has a place for its completion from here on.
-  // REQUIRES: may_send().
-  [[nodiscard]] bool cut(const SendWr& wr, uint32_t mulpdu, ddp::Segment& out);
+  // `wr` as a segment of at most `mulpdu` octets. False: it is no such request, or not right. What
+  // is signalled has a place for its completion from here on. REQUIRES: may_send().
+  [[nodiscard]] bool cut(const SendWr& wr, uint32_t mulpdu, DirectSegment& out);
+  // Its header, straight to where the LLP wants it.
+  void write_header(const SendWr& wr, const DirectSegment& segment, uint8_t* to) const;
   // What cut() made of `wr` is the LLP's, and its payload the poster's again.
-  void note_sent(const ddp::Segment& segment);
+  void note_sent(const DirectSegment& segment) {
+    qp_.output_.note_direct(is_tagged(segment.opcode), segment.payload_length);
+    qp_.sends_.note_direct();
+  }
   // ... so that it is complete, as its queue is told now. With the lock. REQUIRES: `wr` is
   // signalled.
-  void complete(const SendWr& wr, const ddp::Segment& segment);
+  void complete(const SendWr& wr, const DirectSegment& segment);
 
   // Where the payload of a segment goes: room for it or for more, in this order. False: it is for
   // Qp to place. REQUIRES: all that came before has been placed; `header` is whole.
@@ -56,6 +68,7 @@ class DirectWay {
   Qp& qp_;
   StagTable& stags_;
   std::array<uint8_t, RDMAP_IMMEDIATE_SIZE> immediate_out_{}, immediate_in_{};
+  Bytes range_out_{immediate_out_};
   // Of the segment that is placed.
   Opcode opcode_ = Opcode::kSend;
   uint32_t payload_ = 0;

@@ -26,27 +26,11 @@ void SegmentOutput::start(const Start& start) {
   is_rtr_pending_ = start.is_initiator && start.rtr != Rtr::kNone;
 }
 
-ddp::UntaggedHeader SegmentOutput::next_header(Opcode op, uint32_t word) const {
-  const uint32_t qn = queue_of(op);
-  return {.is_last = true,
-          .rsvd_ulp = {control_byte(op), word},
-          .qn = qn,
-          .msn = next_msn_[qn],
-          .mo = 0};
-}
-
 // Whose segments say themselves which is the last.
 ddp::UntaggedHeader SegmentOutput::untagged_header(Opcode op, uint32_t word) {
   const ddp::UntaggedHeader header = next_header(op, word);
   ++next_msn_[header.qn];
   return header;
-}
-
-void SegmentOutput::note_direct(const ddp::Segment& s) {
-  ++produced_;
-  ++sent_;
-  if (!ddp::is_tagged(s.header()[0])) ++next_msn_[RDMAP_QN_SEND];
-  count(s);
 }
 
 SegmentOutput::Source SegmentOutput::choose() const {

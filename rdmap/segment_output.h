@@ -50,8 +50,21 @@ class SegmentOutput {
 
   // The header of a message of one segment that goes out beside all this, now, and by note_direct()
   // has (direct_way.h). REQUIRES: is_idle().
-  ddp::UntaggedHeader next_header(Opcode op, uint32_t word) const;
-  void note_direct(const ddp::Segment& s);
+  ddp::UntaggedHeader next_header(Opcode op, uint32_t word) const {
+    const uint32_t qn = queue_of(op);
+    return {.is_last = true,
+            .rsvd_ulp = {control_byte(op), word},
+            .qn = qn,
+            .msn = next_msn_[qn],
+            .mo = 0};
+  }
+  void note_direct(bool is_tagged, uint32_t payload) {
+    ++produced_;
+    ++sent_;
+    if (!is_tagged) ++next_msn_[RDMAP_QN_SEND];
+    counters_.segments_sent.add(1);
+    counters_.bytes_sent.add(payload);
+  }
 
   // Segments yielded so far, and how many of them the LLP has taken over.
   uint64_t produced() const { return produced_; }

@@ -38,16 +38,6 @@ void fill_atomic(SendEntry& e, WorkKind kind, const AtomicRequest& request) {
 
 }  // namespace
 
-Opcode send_opcode(const op::Send& send) {
-  if (send.invalidate)
-    return send.is_solicited ? Opcode::kSendSeInvalidate : Opcode::kSendInvalidate;
-  return send.is_solicited ? Opcode::kSendSe : Opcode::kSend;
-}
-
-Opcode immediate_opcode(const op::Immediate& immediate) {
-  return immediate.is_solicited ? Opcode::kImmediateSe : Opcode::kImmediate;
-}
-
 Refusal admit(const SendWr& wr, uint32_t ord, StagTable& stags, StreamId stream) {
   const auto payload = [&](std::span<const Bytes> ranges) {
     const Refusal r = check_ranges(ranges);

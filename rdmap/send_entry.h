@@ -43,8 +43,14 @@ struct SendEntry {
   bool is_local() const { return kind == WorkKind::kLocalInvalidate; }
 };
 
-Opcode send_opcode(const op::Send& send);
-Opcode immediate_opcode(const op::Immediate& immediate);
+constexpr Opcode send_opcode(const op::Send& send) {
+  if (send.invalidate)
+    return send.is_solicited ? Opcode::kSendSeInvalidate : Opcode::kSendInvalidate;
+  return send.is_solicited ? Opcode::kSendSe : Opcode::kSend;
+}
+constexpr Opcode immediate_opcode(const op::Immediate& immediate) {
+  return immediate.is_solicited ? Opcode::kImmediateSe : Opcode::kImmediate;
+}
 
 // `e` becomes what `wr` asks for; an inline payload is copied. REQUIRES: `wr` was admitted.
 void fill(SendEntry& e, const SendWr& wr);

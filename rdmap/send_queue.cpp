@@ -59,11 +59,6 @@ Posted SendQueue::post(std::span<const SendWr> work, const std::atomic<QpState>&
   return out;
 }
 
-void SendQueue::note_direct() {
-  has_begun_ = true;
-  counters_.sends_direct.add(1);
-}
-
 void SendQueue::complete_direct(uint64_t id, WorkKind kind, uint32_t length) {
   Completion c;
   c.id = id;

@@ -83,7 +83,10 @@ class SendQueue {
   // What goes out beside the queue (direct_way.h). reserve_direct(): in any thread; false: there is
   // no place for its completion.
   [[nodiscard]] bool reserve_direct() { return cq_.reserve() == 1; }
-  void note_direct();
+  void note_direct() {
+    has_begun_ = true;
+    counters_.sends_direct.add(1);
+  }
   void complete_direct(uint64_t id, WorkKind kind, uint32_t length);
   // Completes everything, as flushed where it is not complete, up to the first request that the LLP
   // holds segments of; with `is_forced` that too.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/keep_errno.h"
+#include "shim/brief_use.h"
 #include "shim/connection.h"
 #include "shim/libc_edge.h"
 #include "shim/log.h"
@@ -78,6 +79,7 @@ Memory join_memory(const Socket& socket, const message::Connection& listener, in
 }
 
 void enter(Socket& socket, message::Handle& handle) {
+  allow_brief_uses();
   socket.message.store(&handle, std::memory_order_release);
   socket.reason.store(kAsked, std::memory_order_relaxed);
   socket.phase.store(Phase::kMessage, std::memory_order_release);

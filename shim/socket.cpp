@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include "message/handle.h"
+#include "shim/brief_use.h"
 #include "shim/log.h"
 #include "shim/message_socket.h"
 
@@ -123,7 +124,7 @@ void retire_socket(Socket& socket, int fd) {
   if (message::Handle* handle = socket.message.exchange(nullptr)) {
     // What a parent has published is not its child's to take back.
     if (fd >= 0 && !handle->is_foreign()) withdraw_offer(socket, fd);
-    handle->destroy();
+    if (await_brief_uses(*handle)) handle->destroy();
   }
   push_free(socket);
 }

@@ -46,7 +46,7 @@ class MemoryCarrier final : public Carrier, private DirectCarrier {
 
  private:
   bool send_directly(rdmap::DirectWay& core, const rdmap::SendWr& wr,
-                     ddp::Segment& segment) override {
+                     rdmap::DirectSegment& segment) override {
     return link_.send_directly(core, wr, max_ulpdu_, segment);
   }
   void finish_sends() override { ring_directly(); }

@@ -32,8 +32,8 @@ void scatter(const uint8_t* from, size_t size, std::span<const MutBytes> to) {
   }
 }
 
-void gather(const ddp::GatherList& from, uint8_t* to) {
-  for (const Bytes range : from.ranges()) {
+void gather(std::span<const Bytes> from, uint8_t* to) {
+  for (const Bytes range : from) {
     std::memcpy(to, range.data(), range.size());
     to += range.size();
   }
@@ -147,12 +147,14 @@ Turn MemoryLink::transmit(rdmap::Qp& core, Lock& lock, uint32_t max_ulpdu, uint3
 }
 
 bool MemoryLink::send_directly(rdmap::DirectWay& core, const rdmap::SendWr& wr, uint32_t max_ulpdu,
-                               ddp::Segment& segment) {
+                               rdmap::DirectSegment& segment) {
   constexpr uint32_t kMost = DDP_TAGGED_HEADER_SIZE + shm::kMostInRecord;
   if (!writer_.has_room() || !memory_.provide(writer_.end_of_next())) return false;
   if (!core.cut(wr, std::min(mulpdu(max_ulpdu), kMost), segment)) return false;
-  const auto payload = static_cast<uint32_t>(segment.payload.total());
-  gather(segment.payload, writer_.begin(segment.header(), payload));
+  const uint32_t payload = segment.payload_length;
+  uint8_t* at = writer_.begin(segment.header_length, payload);
+  core.write_header(wr, segment, at);
+  gather(segment.payload, shm::MessageWriter::body_of(at, segment.header_length, payload));
   writer_.publish(segment.header_length, payload, payload, 0);
   has_published_ = true;
   core.note_sent(segment);
@@ -211,7 +213,7 @@ void MemoryLink::name(const ddp::Segment& segment) {
 void MemoryLink::copy_in(Lock& lock, uint8_t* to, const ddp::Segment& segment) {
   const bool is_long = segment.payload.total() > kLongCopy;
   if (is_long) lock.unlock();
-  gather(segment.payload, to);
+  gather(segment.payload.ranges(), to);
   if (is_long) lock.lock();
 }
 

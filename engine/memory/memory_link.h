@@ -32,7 +32,7 @@ class MemoryLink {
   Turn transmit(rdmap::Qp& core, Lock& lock, uint32_t max_ulpdu, uint32_t budget);
   // As DirectCarrier; neither rings.
   [[nodiscard]] bool send_directly(rdmap::DirectWay& core, const rdmap::SendWr& wr,
-                                   uint32_t max_ulpdu, ddp::Segment& segment);
+                                   uint32_t max_ulpdu, rdmap::DirectSegment& segment);
   uint32_t receive_directly(rdmap::DirectWay& core, std::span<rdmap::Completion> out);
   // How large that is.
   uint32_t mulpdu(uint32_t wished) const;

@@ -93,11 +93,18 @@ class MessageWriter {
   // Where the body of a record with these sizes is to be written. REQUIRES: has_room(), header <=
   // kMostHeader, body <= kMostInRecord.
   uint8_t* begin(Bytes header, uint32_t body) {
-    const uint32_t size = record_size(static_cast<uint32_t>(header.size()), body);
-    if (kMessageRing - offset() < size) skip();
-    uint8_t* at = lane_.data.data() + offset();
-    std::memcpy(at + sizeof(RecordHead), header.data(), header.size());
-    return at + body_offset(static_cast<uint32_t>(header.size()), body);
+    const auto size = static_cast<uint32_t>(header.size());
+    uint8_t* at = begin(size, body);
+    std::memcpy(at, header.data(), header.size());
+    return body_of(at, size, body);
+  }
+  // The same for who writes the header there, and the body to body_of() that.
+  uint8_t* begin(uint32_t header, uint32_t body) {
+    if (kMessageRing - offset() < record_size(header, body)) skip();
+    return lane_.data.data() + offset() + sizeof(RecordHead);
+  }
+  static uint8_t* body_of(uint8_t* header_at, uint32_t header, uint32_t body) {
+    return header_at + body_offset(header, body) - sizeof(RecordHead);
   }
   // The record that begin() was called for is whole: it is the reader's from now on.
   void publish(uint32_t header, uint32_t body, uint32_t payload, uint8_t ranges) {
@@ -176,9 +183,9 @@ class MessageReader {
   };
 
   bool has_record() const { return has_record_at(head_); }
-  // The same for any thread, as of the head that was published last; which the peer can falsify.
+  // The same for any thread, as of the head that was published last.
   bool has_record_at_head() const {
-    return has_record_at(lane_.reader.head.load(std::memory_order_relaxed) & ~uint64_t{kUnit - 1});
+    return has_record_at(published_.load(std::memory_order_relaxed));
   }
 
   // The next record; it stays there until take().
@@ -204,7 +211,9 @@ class MessageReader {
     r.header_length = head.header;
     r.payload = head.payload;
     r.range_count = head.ranges;
-    std::memcpy(r.header.data(), at + sizeof(RecordHead), head.header);
+    // All of them: no record is so small that they would not be its own.
+    static_assert(sizeof(RecordHead) + kMostHeader <= kUnit);
+    std::memcpy(r.header.data(), at + sizeof(RecordHead), kMostHeader);
     r.body = at + body_offset(head.header, body);
   }
 
@@ -212,8 +221,8 @@ class MessageReader {
   void take(const Record& r) { head_ += r.size; }
   // Tells the writer how far. Whether it must be rung for is asked apart: that is dearer.
   void publish_head() {
-    if (published_ == head_) return;
-    published_ = head_;
+    if (published_.load(std::memory_order_relaxed) == head_) return;
+    published_.store(head_, std::memory_order_relaxed);
     lane_.reader.head.store(head_, std::memory_order_release);
   }
   [[nodiscard]] bool must_ring() {
@@ -249,7 +258,7 @@ class MessageReader {
   MessageLane& lane_;
   const uint64_t secret_;
   uint64_t head_ = 0;
-  uint64_t published_ = 0;
+  std::atomic<uint64_t> published_{0};
 };
 
 }  // namespace ddpsock::engine::shm

@@ -57,7 +57,7 @@ class DirectCarrier {
   // False: `wr` is not for this way, or has to wait; otherwise it went as `segment`. REQUIRES:
   // core.may_send().
   [[nodiscard]] virtual bool send_directly(rdmap::DirectWay& core, const rdmap::SendWr& wr,
-                                           ddp::Segment& segment) = 0;
+                                           rdmap::DirectSegment& segment) = 0;
   // After one or several.
   virtual void finish_sends() = 0;
   // As Qp::receive_directly().

@@ -112,7 +112,7 @@ uint32_t SoftQp::send_directly(std::span<const SendWr> work) {
   if (direct_ == nullptr || !way_->may_send()) return 0;
   uint32_t sent = 0;
   for (const SendWr& wr : work) {
-    ddp::Segment segment;
+    rdmap::DirectSegment segment;  // NOLINT: cut() fills it
     const bool is_sent =
         wr.is_signalled ? send_signalled_directly(wr) : direct_->send_directly(*way_, wr, segment);
     if (!is_sent) break;
@@ -125,7 +125,7 @@ uint32_t SoftQp::send_directly(std::span<const SendWr> work) {
 // What has been sent must be told, so the lock comes first.
 bool SoftQp::send_signalled_directly(const SendWr& wr) {
   Lock lock = engine_.lock(false);
-  ddp::Segment segment;
+  rdmap::DirectSegment segment;  // NOLINT: cut() fills it
   if (!lock || !direct_->send_directly(*way_, wr, segment)) return false;
   way_->complete(wr, segment);
   queues_.signal(lock);

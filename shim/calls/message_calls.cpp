@@ -9,6 +9,7 @@
 #pragma GCC visibility pop
 
 #include "message/work.h"
+#include "shim/brief_use.h"
 #include "shim/libc_edge.h"
 #include "shim/message_socket.h"
 #include "shim/real.h"
@@ -47,11 +48,25 @@ int answer(const message::Accepted& done) {
   return done.count == 0 && done.why != 0 ? -1 : static_cast<int>(done.count);
 }
 
+// call(Connection&), which does at once what it can; or, where that is not to be had, `nothing`.
+template <typename Done, typename Call>
+Done do_briefly(int fd, Done nothing, Call call) {
+  const BriefUse use(fd);
+  message::Connection* c = use ? use->connection() : nullptr;
+  return c != nullptr ? call(*c) : nothing;
+}
+
 template <typename Work>
 int post(int fd, const Work* work, unsigned count) {
   if (work == nullptr && count != 0) return fail(EFAULT);
-  return on_connection(
-      fd, [&](message::Connection& c) { return answer(c.post(std::span(work, count))); });
+  const unsigned direct = do_briefly(
+      fd, 0u, [=](message::Connection& c) { return c.post_directly(std::span(work, count)); });
+  if (direct == count && count != 0) return static_cast<int>(count);
+  return on_connection(fd, [=](message::Connection& c) {
+    message::Accepted done = c.post(std::span(work, count).subspan(direct));
+    done.count += direct;
+    return answer(done);
+  });
 }
 
 // A descriptor of the library's own as the program's name of `handle`.
@@ -71,6 +86,7 @@ int enter(message::Handle& handle, int fd) {
 }  // namespace ddpsock::shim
 
 using ddpsock::shim::answer;
+using ddpsock::shim::do_briefly;
 using ddpsock::shim::enter;
 using ddpsock::shim::fail;
 using ddpsock::shim::on_connection;
@@ -98,10 +114,16 @@ int ddp_post_send(int fd, const ddp_send_work* work, unsigned count) {
 }
 int ddp_post_recv(int fd, const ddp_recv_work* work, unsigned count) {
   if (work == nullptr && count != 0) return fail(EFAULT);
+  const unsigned direct = do_briefly(
+      fd, 0u, [=](message::Connection& c) { return c.post_directly(std::span(work, count)); });
+  if (direct == count && count != 0) return static_cast<int>(count);
   return on_handle(fd, [=](message::Handle& handle) {
     if (message::Srq* srq = handle.srq()) return answer(srq->post(std::span(work, count)));
     message::Connection* c = handle.connection();
-    return c != nullptr ? answer(c->post(std::span(work, count))) : fail(EOPNOTSUPP);
+    if (c == nullptr) return fail(EOPNOTSUPP);
+    message::Accepted done = c->post(std::span(work, count).subspan(direct));
+    done.count += direct;
+    return answer(done);
   });
 }
 int ddp_post_write(int fd, const ddp_write_work* work, unsigned count) {
@@ -116,6 +138,10 @@ int ddp_post_atomic(int fd, const ddp_atomic_work* work, unsigned count) {
 
 int ddp_poll(int fd, ddp_completion* completions, unsigned room) {
   if (completions == nullptr && room != 0) return fail(EFAULT);
+  const int found = do_briefly(fd, message::kAskAsUsual, [=](message::Connection& c) {
+    return c.poll_directly({completions, room});
+  });
+  if (found != message::kAskAsUsual) return found;
   return on_handle(
       fd, [=](message::Handle& handle) { return answer(handle.poll({completions, room})); });
 }
