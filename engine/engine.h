@@ -261,6 +261,8 @@ struct Budget {
   // The caller will be back at once, whether the lower layer becomes readable or not: in shared
   // memory the peer need not ring.
   bool is_spinning = false;
+  // The same caller, who now and then asks for a look at everything, and for its bells.
+  bool is_among_spins = false;
 };
 
 // What must happen for the queue pair to get on. One that progresses by itself wants nothing.

@@ -206,17 +206,18 @@ void Progress::step_starting(Time now) {
 }
 
 void Progress::step_running(Time now, Look how) {
-  const bool is_spinning =
-      how == Look::kSpinning && attendance_.may_spin() && !attendance_.take_whole_look();
+  const bool may_spin = how == Look::kSpinning && attendance_.may_spin();
+  const bool is_among_spins = may_spin && attendance_.take_whole_look();
   // Who posts does not wait for a thread that has the engine: ours tries again. If there is none,
   // it is the caller who moves the bytes.
   const bool may_wait = how != Look::kNone || !watch_.has_thread();
   const uint64_t posts = beside_.posts();
   engine::Qp& qp = endpoint_.qp();
   for (int i = 0; i < kMostAdvances; ++i) {
-    const engine::Need need = qp.advance(
-        now,
-        {.may_be_readable = how != Look::kNone, .may_wait = may_wait, .is_spinning = is_spinning});
+    const engine::Need need = qp.advance(now, {.may_be_readable = how != Look::kNone,
+                                               .may_wait = may_wait,
+                                               .is_spinning = may_spin && !is_among_spins,
+                                               .is_among_spins = is_among_spins});
     if (need.is_busy) {
       need_.deadline = now;
     } else {

@@ -32,6 +32,7 @@ std::array<uint8_t, kBellSize> make_bell() {
 
 Received MemoryCarrier::receive(Pass& pass) {
   if (!pass.budget.may_be_readable) return {};
+  link_.note_look(pass.budget.is_spinning || pass.budget.is_among_spins);
   is_watched_ = !pass.budget.is_spinning;
   if (is_watched_ && !pass.is_fin_received) return look_at_wire(pass);
   if (!is_watched_) link_.unwatch();

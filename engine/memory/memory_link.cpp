@@ -17,6 +17,10 @@ constexpr size_t kLongCopy = 2048;
 // A writer that waits for room has so much lying unread that the reader passes this several times.
 constexpr uint32_t kLookForQuestion = shm::kMessageRing / 8;
 
+// A ULPDU of either kind whose payload the record brings itself.
+constexpr uint32_t kMostPushed =
+    std::min(DDP_TAGGED_HEADER_SIZE, DDP_UNTAGGED_HEADER_SIZE) + shm::kMostInRecord;
+
 using Kind = shm::MessageReader::Record::Kind;
 
 bool has_whole_header(const shm::MessageReader::Record& r) {
@@ -130,14 +134,26 @@ uint32_t MemoryLink::mulpdu(uint32_t wished) const {
   return wished == 0 ? most : std::clamp<uint32_t>(wished, MPA_MIN_MULPDU, most);
 }
 
+void MemoryLink::note_look(bool is_spinning) {
+  looks_ = is_spinning ? std::min(looks_ + 1, kLooksToStay) : 0;
+  const bool stays = looks_ == kLooksToStay;
+  if (stays == is_looking_) return;
+  is_looking_ = stays;
+  reader_.tell_looking(stays);
+}
+
+// What has no place in one record is named, unless both ends are there to copy it at the same time:
+// then it goes through the ring in pieces, three times as fast, for as long as they are.
 Turn MemoryLink::transmit(rdmap::Qp& core, Lock& lock, uint32_t max_ulpdu, uint32_t budget) {
   reap(core);
-  const uint32_t mulpdu = this->mulpdu(max_ulpdu);
+  const uint32_t most = this->mulpdu(max_ulpdu);
   uint32_t octets = 0;
   while (octets < budget) {
     if (!core.has_output()) return Turn::kIdle;
     if (!writer_.has_room() || named_count_ == kMostNamedRecords) return Turn::kBlocked;
     if (!memory_.provide(writer_.end_of_next())) return Turn::kLost;
+    const bool is_pushed = is_looking_ && writer_.is_reader_looking();
+    const uint32_t mulpdu = is_pushed ? std::min(most, kMostPushed) : most;
     ddp::Segment segment;
     if (!core.next_segment(mulpdu, segment)) return Turn::kIdle;
     octets += segment.ulpdu_length();
@@ -148,9 +164,8 @@ Turn MemoryLink::transmit(rdmap::Qp& core, Lock& lock, uint32_t max_ulpdu, uint3
 
 bool MemoryLink::send_directly(rdmap::DirectWay& core, const rdmap::SendWr& wr, uint32_t max_ulpdu,
                                rdmap::DirectSegment& segment) {
-  constexpr uint32_t kMost = DDP_TAGGED_HEADER_SIZE + shm::kMostInRecord;
   if (!writer_.has_room() || !memory_.provide(writer_.end_of_next())) return false;
-  if (!core.cut(wr, std::min(mulpdu(max_ulpdu), kMost), segment)) return false;
+  if (!core.cut(wr, std::min(mulpdu(max_ulpdu), kMostPushed), segment)) return false;
   const uint32_t payload = segment.payload_length;
   uint8_t* at = writer_.begin(segment.header_length, payload);
   core.write_header(wr, segment, at);

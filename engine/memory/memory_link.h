@@ -43,6 +43,8 @@ class MemoryLink {
   // Asks for a bell when records come. False: there are by now.
   [[nodiscard]] bool watch();
   void unwatch();
+  // Whether somebody spins here, who takes out and puts in what the ring has no room for at once.
+  void note_look(bool is_spinning);
   // ... when the peer takes records. False: it has since we looked.
   [[nodiscard]] bool watch_room() { return writer_.want_room(); }
 
@@ -72,6 +74,8 @@ class MemoryLink {
     uint32_t segments = 0;  // it, and all before the next one
   };
   static constexpr uint32_t kMostNamedRecords = 64;
+  // Who sleeps looks once or twice before.
+  static constexpr uint32_t kLooksToStay = 4;
 
   void copy_in(Lock& lock, uint8_t* to, const ddp::Segment& segment);
   void put(rdmap::Qp& core, Lock& lock, const ddp::Segment& segment);
@@ -84,6 +88,8 @@ class MemoryLink {
   shm::MessageWriter writer_;
   shm::MessageReader reader_;
   bool is_armed_ = false;
+  bool is_looking_ = false;
+  uint32_t looks_ = 0;  // in a row that spun
   bool has_published_ = false;
   uint32_t moved_ = 0;  // bytes taken since the writer's question was looked for
   shm::MessageReader::Record record_;

@@ -40,6 +40,8 @@ struct MessageLane {
   } writer;
   struct alignas(kLine) {  // by the reader
     std::atomic<uint64_t> head;
+    // It looks again and again: what is copied into the ring it copies out at the same time.
+    std::atomic<uint32_t> is_looking;
   } reader;
   struct alignas(kLine) {               // by both: questions for a bell
     std::atomic<uint32_t> armed;        // when records come
@@ -119,6 +121,11 @@ class MessageWriter {
   // After one or more records: whether the reader must be rung for.
   [[nodiscard]] bool must_ring() {
     return lane_.bell.armed.exchange(0, std::memory_order_seq_cst) != 0;
+  }
+
+  // As the reader says, of late.
+  bool is_reader_looking() const {
+    return lane_.reader.is_looking.load(std::memory_order_relaxed) == 1;
   }
 
   uint64_t tail() const { return tail_; }
@@ -229,6 +236,10 @@ class MessageReader {
     return lane_.bell.room_wanted.exchange(0, std::memory_order_seq_cst) != 0;
   }
   uint64_t head() const { return head_; }
+
+  void tell_looking(bool is_looking) {
+    lane_.reader.is_looking.store(is_looking ? 1 : 0, std::memory_order_relaxed);
+  }
 
   // Asks for a bell. False: there are records by now, and the question was taken back.
   bool arm() {
