@@ -131,10 +131,23 @@ class Victim {
   std::unique_ptr<Qp> qp_;
 };
 
+// A Write of nothing: the first that any peer may send. Where the next record is.
+uint64_t open_stream(Victim& victim) {
+  uint8_t* here = victim.peer().outgoing().data.data();
+  const RecordHead head{.tag = victim.peer().secret(),
+                        .payload = 0,
+                        .header = DDP_TAGGED_HEADER_SIZE,
+                        .ranges = 0,
+                        .reserved = 0};
+  std::memcpy(here, &head, sizeof head);
+  ddp::write_header(here + sizeof head,
+                    ddpsock::ddp::TaggedHeader{.is_last = true, .rsvd_ulp = 0x40});
+  return shm::record_size(DDP_TAGGED_HEADER_SIZE, 0);
+}
+
 // Records that look right from afar.
-void forge(std::mt19937& random, Victim& victim) {
+void forge(std::mt19937& random, Victim& victim, uint64_t at) {
   MessageLane& lane = victim.peer().outgoing();
-  uint64_t at = 0;
   for (int i = 0; i < 8; ++i) {
     uint8_t* here = lane.data.data() + (at & (shm::kMessageRing - 1));
     const bool is_tagged = random() % 2 == 0;
@@ -168,7 +181,7 @@ void forge(std::mt19937& random, Victim& victim) {
 }
 
 void scribble(std::mt19937& random, MessageLane& lane) {
-  switch (random() % 5) {
+  switch (random() % 6) {
     case 0:
       lane.reader.head.store(random() % 2 == 0 ? random() : ~uint64_t{0} - random());
       break;
@@ -177,6 +190,9 @@ void scribble(std::mt19937& random, MessageLane& lane) {
       break;
     case 2:
       lane.bell.room_wanted.store(random() % 3);
+      break;
+    case 4:
+      lane.reader.is_looking.store(random() % 3);
       break;
     case 3:
       lane.writer.is_revoked.store(random() % 2);
@@ -189,17 +205,24 @@ void scribble(std::mt19937& random, MessageLane& lane) {
 
 TEST(MessageHostileTest, WhateverLiesInTheMemoryEndsTheConnectionAtMost) {
   const std::vector<uint8_t> bytes(3000, 1);
+  uint64_t direct = 0;
   for (int attack = 0; attack < attacks(); ++attack) {
     SCOPED_TRACE(attack);
     std::mt19937 random(static_cast<uint32_t>(attack));
     Victim victim;
-    forge(random, victim);
+    const bool is_open = random() % 2 == 0;
+    const uint64_t first = is_open ? open_stream(victim) : 0;
+    for (int i = 0; is_open && i < 4; ++i) victim.qp().advance(base::now(), {.is_spinning = true});
+    forge(random, victim, first);
     for (int step = 0; step < 20; ++step) {
       if (random() % 2 == 0) scribble(random, victim.peer().outgoing());
       if (random() % 2 == 0) scribble(random, victim.peer().incoming());
       const Bytes from = Bytes(bytes).first(random() % bytes.size());
       const SendWr work{.op = op::Send{.payload = {&from, 1}}, .is_signalled = false};
-      (void)victim.qp().send({&work, 1});
+      Completion done[4];
+      if (random() % 2 == 0) direct += victim.qp().receive_directly(done);
+      if (random() % 2 == 0 || victim.qp().send_directly({&work, 1}) == 0)
+        (void)victim.qp().send({&work, 1});
       victim.qp().advance(base::now(), {.is_spinning = random() % 2 == 0});
       if (victim.qp().state() == QpState::kRts && random() % 4 != 0) continue;
       victim.qp().abort(std::nullopt);
@@ -212,6 +235,57 @@ TEST(MessageHostileTest, WhateverLiesInTheMemoryEndsTheConnectionAtMost) {
     EXPECT_EQ(victim.qp().state(), QpState::kEnded);
     ASSERT_TRUE(victim.are_canaries_alive());
   }
+  EXPECT_GT(direct, 0u) << "some went that way";
+}
+
+// What the queue pair under test sends to a peer that only looks: record by record.
+class Listener {
+ public:
+  explicit Listener(Victim& victim)
+      : lane_(victim.peer().incoming()), reader_(lane_, victim.peer().secret()) {}
+  void say(bool is_looking) { reader_.tell_looking(is_looking); }
+  // Of the records there are: how many name their payload, and the bytes of all.
+  std::pair<int, size_t> take() {
+    int named = 0;
+    size_t bytes = 0;
+    for (shm::MessageReader::Record r; reader_.next(r), r.kind == Kind::kSegment;) {
+      named += r.range_count != 0 ? 1 : 0;
+      bytes += r.payload;
+      reader_.take(r);
+    }
+    reader_.publish_head();
+    return {named, bytes};
+  }
+
+ private:
+  using Kind = shm::MessageReader::Record::Kind;
+  MessageLane& lane_;
+  shm::MessageReader reader_;
+};
+
+// A large message goes through the ring as long as both ends are there to copy, and no longer.
+TEST(MessageHostileTest, WhatIsLargeIsNamedUnlessBothLook) {
+  const std::vector<uint8_t> bytes(100'000, 1);
+  const Bytes from(bytes);
+  const SendWr work{.op = op::Send{.payload = {&from, 1}}, .is_signalled = false};
+  for (const bool peer_looks : {false, true})
+    for (const bool we_look : {false, true}) {
+      SCOPED_TRACE(testing::Message() << peer_looks << we_look);
+      Victim victim;
+      Listener listener(victim);
+      listener.say(peer_looks);
+      for (int i = 0; i < 8; ++i) victim.qp().advance(base::now(), {.is_spinning = we_look});
+      ASSERT_EQ(victim.qp().send({&work, 1}).accepted, 1u);
+      victim.qp().advance(base::now(), {.may_be_readable = false});
+      const auto [named, size] = listener.take();
+      EXPECT_EQ(named, peer_looks && we_look ? 0 : 1);
+      EXPECT_EQ(size, bytes.size());
+      // It has left.
+      listener.say(false);
+      ASSERT_EQ(victim.qp().send({&work, 1}).accepted, 1u);
+      victim.qp().advance(base::now(), {.may_be_readable = false});
+      EXPECT_EQ(listener.take().first, 1);
+    }
 }
 
 // One Send of kRoom bytes, which lie at `from` in this process.
