@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <deque>
 #include <mutex>
 #include <utility>
@@ -22,7 +23,12 @@ class DirectCq final : public engine::wrap::WrapCq {
     const std::lock_guard lock(mutex_);
     uint32_t n = 0;
     for (; n < out.size() && !direct_.empty(); direct_.pop_front()) out[n++] = direct_.front();
-    return n + WrapCq::poll(out.subspan(n));
+    return is_hidden_ ? n : n + WrapCq::poll(out.subspan(n));
+  }
+  // So that something lies in the queue when the direct way is asked.
+  void hide(bool is_hidden) {
+    const std::lock_guard lock(mutex_);
+    is_hidden_ = is_hidden;
   }
   bool has_any() const override {
     const std::lock_guard lock(mutex_);
@@ -36,36 +42,55 @@ class DirectCq final : public engine::wrap::WrapCq {
  private:
   mutable std::mutex mutex_;
   std::deque<Completion> direct_;
+  bool is_hidden_ = false;
 };
 
 class DirectQp final : public engine::wrap::WrapQp {
  public:
-  DirectQp(std::unique_ptr<engine::Qp> inner, DirectCq& cq) : WrapQp(std::move(inner)), cq_(cq) {}
+  DirectQp(std::unique_ptr<engine::Qp> inner, DirectCq& cq, uint32_t depth)
+      : WrapQp(std::move(inner)), cq_(cq), depth_(depth) {}
 
+  // What goes directly needs no place in the queue. So that as many are accepted as have one, it is
+  // taken to keep it until the next advance().
   engine::Posted send(std::span<const engine::SendWr> work) override {
-    uint32_t direct = 0;
-    if (const std::unique_lock alone(mutex_, std::try_to_lock); alone)
-      direct = inner().send_directly(work);
-    if (direct == work.size()) return {direct, engine::Refusal::kNone};
-    engine::Posted posted = WrapQp::send(work.subspan(direct));
+    std::unique_lock alone(mutex_, std::defer_lock);
+    if (is_awaited_ || work.size() > depth_ || !alone.try_lock()) return WrapQp::send(work);
+    const bool is_limited = direct_ != 0;
+    const uint32_t room = is_limited ? depth_ - std::min(depth_, direct_ + queued_) : depth_;
+    const auto fitting = work.first(std::min<size_t>(work.size(), room));
+    const uint32_t direct = inner().send_directly(fitting);
+    engine::Posted posted{};
+    if (direct < fitting.size()) posted = WrapQp::send(fitting.subspan(direct));
+    direct_ += direct;
+    queued_ += posted.accepted;
     posted.accepted += direct;
+    if (posted.accepted == fitting.size() && fitting.size() < work.size())
+      posted.reason = engine::Refusal::kQueueFull;
     return posted;
   }
   engine::Need advance(Time now, engine::Budget budget) override {
-    const std::unique_lock alone(mutex_, std::try_to_lock);
-    if (!alone) return {.is_busy = true};
+    // Who posts without end must not keep it out.
+    is_awaited_ = true;
+    const std::lock_guard alone(mutex_);
+    is_awaited_ = false;
+    direct_ = queued_ = 0;
     // Who spins does not look at the wire.
     budget.is_spinning = std::exchange(is_spinning_, !is_spinning_);
     std::array<Completion, 3> some;
     while (const uint32_t n = inner().receive_directly(some)) cq_.add(std::span(some).first(n));
+    cq_.hide(budget.is_spinning);
     engine::Need need = WrapQp::advance(now, budget);
+    if (state() != engine::QpState::kRts) cq_.hide(false);
     if (budget.is_spinning && need.is_unwatched) need.deadline = now;
     return need;
   }
 
  private:
   DirectCq& cq_;
+  const uint32_t depth_;
   std::mutex mutex_;
+  std::atomic<bool> is_awaited_{false};
+  uint32_t direct_ = 0, queued_ = 0;  // sends since the last advance()
   bool is_spinning_ = true;
 };
 
@@ -74,15 +99,23 @@ class DirectEngine final : public engine::wrap::WrapEngine {
   explicit DirectEngine(std::unique_ptr<Engine> inner) : WrapEngine("direct", std::move(inner)) {}
   Result<std::unique_ptr<engine::Qp>, engine::SetupError> make_qp(
       const engine::QpAttr& attr) override {
-    auto made = WrapEngine::make_qp(attr);
-    if (!made) return made;
-    return std::make_unique<DirectQp>(std::move(*made), static_cast<DirectCq&>(*attr.recv_cq));
+    cq_ = static_cast<DirectCq*>(attr.recv_cq);
+    depth_ = attr.send_depth;
+    return WrapEngine::make_qp(attr);
   }
 
  protected:
   std::unique_ptr<engine::wrap::WrapCq> wrap_cq(std::unique_ptr<engine::Cq> cq) override {
     return std::make_unique<DirectCq>(std::move(cq));
   }
+  std::unique_ptr<engine::wrap::WrapQp> wrap_qp(std::unique_ptr<engine::Qp> qp) override {
+    return std::make_unique<DirectQp>(std::move(qp), *cq_, depth_);
+  }
+
+ private:
+  // Of the queue pair that is made.
+  DirectCq* cq_ = nullptr;
+  uint32_t depth_ = 0;
 };
 
 class DirectBench final : public Bench {

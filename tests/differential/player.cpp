@@ -175,12 +175,23 @@ class Player {
       ++i;
     }
   }
+  // Keys are random: one that is over, or wrong, may be that of a registration in its place.
+  static uint32_t not_anothers(const End& e, uint32_t stag, size_t region) {
+    const auto is_anothers = [&](uint32_t tried) {
+      for (size_t i = 0; i < kRegions; ++i)
+        if (i != region && e.mr[i] && e.mr[i]->stag == tried) return true;
+      return false;
+    };
+    while (is_anothers(stag)) stag = (stag & ~0xffu) | ((stag + 1) & 0xff);
+    return stag;
+  }
+
   static engine::SendWr request(const End& e, const End& peer, const Work& w,
                                 const std::vector<Bytes>& payload) {
     const auto r = static_cast<size_t>(w.region);
     const auto s = static_cast<size_t>(w.sink);
-    uint32_t stag = peer.stag[r];
-    if (w.flaw == Flaw::kBadKey) stag ^= 0x5a;
+    uint32_t stag = not_anothers(peer, peer.stag[r], r);
+    if (w.flaw == Flaw::kBadKey) stag = not_anothers(peer, stag ^ 0x5a, kRegions);
     if (w.flaw == Flaw::kNoStag) stag = 0;
     const uint64_t to = peer.base_to[r] + w.offset;
     engine::SendWr wr{.id = w.id,
@@ -198,7 +209,7 @@ class Player {
         wr.op = op::Write{.payload = payload, .stag = stag, .to = to};
         break;
       case Verb::kRead:
-        wr.op = op::Read{.sink_stag = w.flaw == Flaw::kNoSink ? 0 : e.stag[s],
+        wr.op = op::Read{.sink_stag = w.flaw == Flaw::kNoSink ? 0 : not_anothers(e, e.stag[s], s),
                          .sink_to = e.base_to[s] + w.sink_offset,
                          .length = w.length,
                          .stag = stag,
@@ -222,7 +233,7 @@ class Player {
                             .swap_mask = w.swap_mask()};
         break;
       case Verb::kLocalInvalidate:
-        wr.op = op::LocalInvalidate{.stag = e.stag[s]};
+        wr.op = op::LocalInvalidate{.stag = not_anothers(e, e.stag[s], s)};
         break;
     }
     return wr;
