@@ -27,7 +27,6 @@ class BriefUse {
       return;
     message::Handle* handle = socket->message.load(std::memory_order_acquire);
     if (handle == nullptr) return;
-    mark->frame = this;
     mark->handle.store(handle, std::memory_order_relaxed);
     // In the other processor's eyes the store comes first by the barrier that await_brief_uses()
     // has it pass; here the compiler must not turn them round.
@@ -51,21 +50,12 @@ class BriefUse {
   explicit operator bool() const { return handle_ != nullptr; }
   message::Handle* operator->() const { return handle_; }
 
-  // What the calling thread is in, if it is in one; and that a signal handler has jumped out of it.
-  static const void* frame_of_thread() {
-    const Mark* mark = my_mark;
-    return mark != nullptr && mark->handle.load(std::memory_order_relaxed) != nullptr ? mark->frame
-                                                                                      : nullptr;
-  }
-  static void leave() { my_mark->handle.store(nullptr, std::memory_order_release); }
-
  private:
   friend bool await_brief_uses(const message::Handle& handle);
 
   // What a thread is using. Alone on its line.
   struct alignas(64) Mark {
     std::atomic<const void*> handle{nullptr};
-    const void* frame = nullptr;
     std::atomic<uint32_t> thread{0};  // whose it is; 0: nobody's yet
     uint32_t generation = 0;          // of its process: a forked child's thread has another name
   };
