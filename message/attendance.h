@@ -38,8 +38,7 @@ class Attendance {
   bool may_pass() const {
     return is_passable_.load(std::memory_order_acquire) && !is_driven_by_events();
   }
-  // Such a poll. False: now and then it must be seen by the thread (note_look()), and look all the
-  // same.
+  // Such a poll. False: now and then one must be seen by the thread, and look at everything.
   bool count_pass() {
     const uint32_t passes = passes_.load(std::memory_order_relaxed) + 1;
     passes_.store(passes, std::memory_order_relaxed);
@@ -102,7 +101,7 @@ class Attendance {
   }
 
  private:
-  // Polls that find nothing between two that read the clock.
+  // Polls that pass by, or find something directly, between two that look at everything.
   static constexpr uint32_t kPasses = 32;
   // A sleeper whom nothing wakes for so many ticks will say itself when it goes.
   static constexpr uint32_t kMostIdleTicks = 8;

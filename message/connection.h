@@ -54,16 +54,16 @@ class Connection final : public Handle {
   template <typename Work>
   Accepted post(std::span<const Work> work);
 
-  // What a call can do without any other lock than this connection's, and without waiting for it,
-  // once it is up: how many of `work`, from its beginning, it has posted; how many a poll finds, or
-  // kAskAsUsual. The rest is for post() and poll().
+  // What a call can do at once, and waits for nobody: how many of `work`, from its beginning, it
+  // has posted; how many a poll finds, or kAskAsUsual. The rest is for post() and poll(), and what
+  // others left to do meanwhile (owes_work()) for catch_up().
   template <typename Work>
   unsigned post_directly(std::span<const Work> work);
   unsigned post_directly(std::span<const ddp_read_work>) { return 0; }
   unsigned post_directly(std::span<const ddp_atomic_work>) { return 0; }
-  int poll_directly(std::span<ddp_completion> out) {
-    return endpoint_.is_direct() ? progress_.poll_directly(out) : kAskAsUsual;
-  }
+  int poll_directly(std::span<ddp_completion> out) { return progress_.poll_directly(out); }
+  bool owes_work() const { return progress_.has_notes(); }
+  void catch_up() { progress_.catch_up(); }
 
   // SHUT_WR; or, with `is_abrupt`, both directions at once. ENOTCONN.
   Status<> shut(bool is_abrupt);

@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "message/progress.h"
+#include "message/work.h"
 
 namespace ddpsock::message {
 namespace {
@@ -19,24 +20,6 @@ void give_back(const engine::Completion& from, ddp_completion& to) {
 }
 
 }  // namespace
-
-void translate(const engine::Completion& from, const Endpoint& endpoint, ddp_completion& to) {
-  to = {};
-  to.cookie = from.id;
-  to.fd = endpoint.fd();
-  to.kind = kind_of(from.kind);
-  to.bytes = from.length;
-  to.value = from.immediate.value_or(from.original);
-  if (from.is_solicited) to.flags |= DDP_SOLICITED;
-  if (from.immediate) to.flags |= DDP_IMMEDIATE;
-  if (from.invalidated_stag) {
-    to.flags |= DDP_INVALIDATE;
-    to.stag = *from.invalidated_stag;
-  }
-  if (from.status == engine::WorkStatus::kOk) return;
-  to.status = ECANCELED;
-  to.terminate = endpoint.end_terminate();
-}
 
 bool Inbox::add(Progress& c) {
   const std::lock_guard lock(mutex_);

@@ -16,11 +16,7 @@
 
 namespace ddpsock::message {
 
-class Endpoint;
 class Progress;
-
-// What a queue pair has told of `endpoint`'s work, for the program.
-void translate(const engine::Completion& from, const Endpoint& endpoint, ddp_completion& to);
 
 // Of one connection, for its Inbox alone.
 struct Event {

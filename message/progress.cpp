@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "base/cancellation.h"
+#include "message/work.h"
 
 namespace ddpsock::message {
 namespace {
@@ -113,31 +114,23 @@ bool Progress::try_run(Look how, Time now) {
   return true;
 }
 
-void Progress::unlock_and_catch_up() {
-  mutex_.unlock();
-  if (is_work_pending_.load()) try_run(Look::kNone, base::now());
-}
-
 int Progress::poll_directly(std::span<ddp_completion> out) {
   if (!attendance_.may_pass() || is_held_back_.load() || endpoint_.queue().inbox().has_any())
     return kAskAsUsual;
+  if (!attendance_.count_pass()) return kAskAsUsual;
   engine::Qp& qp = endpoint_.qp();
-  const bool has_news = qp.has_news();
-  if (!attendance_.count_pass()) {
-    if (!has_news) return kAskAsUsual;
-    attendance_.note_look(base::now());
-  }
-  if (!has_news) return 0;
+  if (!qp.has_news()) return 0;
   if (out.empty() || !mutex_.try_lock()) return kAskAsUsual;
   unsigned count = 0;
-  for (bool has_more = true; has_more && count < out.size();) {
+  // It may have been closed since, and its descriptor be another's.
+  for (bool has_more = endpoint_.phase() == Phase::kRunning; has_more && count < out.size();) {
     const size_t room = std::min(direct_.size(), out.size() - count);
     const uint32_t got = qp.receive_directly(std::span(direct_).first(room));
     for (const engine::Completion& c : std::span(direct_).first(got))
       translate(c, endpoint_, out[count++]);
     has_more = got == room;
   }
-  unlock_and_catch_up();
+  mutex_.unlock();
   return count != 0 ? static_cast<int>(count) : kAskAsUsual;
 }
 
@@ -145,7 +138,7 @@ unsigned Progress::send_directly(std::span<const engine::SendWr> work) {
   if (is_held_back_.load() || !mutex_.try_lock()) return 0;
   const unsigned sent =
       endpoint_.phase() == Phase::kRunning ? endpoint_.qp().send_directly(work) : 0;
-  unlock_and_catch_up();
+  mutex_.unlock();
   return sent;
 }
 

@@ -54,7 +54,7 @@ class Progress {
     }
     ~Lock() {
       progress_.mutex_.unlock();
-      if (progress_.is_work_pending_.load()) progress_.try_run(Look::kNone, base::now());
+      progress_.catch_up();
     }
     Lock(const Lock&) = delete;
     Lock& operator=(const Lock&) = delete;
@@ -84,6 +84,12 @@ class Progress {
   int poll_directly(std::span<ddp_completion> out);
   // How many of `work`, from its beginning, have been sent by the direct way and are done.
   unsigned send_directly(std::span<const engine::SendWr> work);
+  // Whether somebody has left a note meanwhile, which none of the two above has looked at: then the
+  // caller is to make up for it, where it may take its time.
+  bool has_notes() const { return is_work_pending_.load(); }
+  void catch_up() {
+    if (has_notes()) try_run(Look::kNone, base::now());
+  }
   // While a thread sleeps on the socket itself, the Domain's need not wake.
   Wakeup begin_sleep();
   void end_sleep();
@@ -93,8 +99,6 @@ class Progress {
   enum class Look : uint8_t { kNone, kWhole, kSpinning };
   // False: somebody is just doing it.
   bool try_run(Look how, Time now);
-  // Gives mutex_ back, after less than a step().
-  void unlock_and_catch_up();
   void push();
 
   // With mutex_.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "message/regions.h"
 
+#include <sched.h>
+
 #include <cerrno>
 #include <limits>
 #include <new>
@@ -25,6 +27,17 @@ int errno_of(engine::RegisterError error) {
       break;
   }
   return EINVAL;
+}
+
+// A Write that is being placed has its region for the time of a copy, and one that may not touch it
+// for less: those are waited for. What is asked of a peer is not.
+bool is_deregistered(engine::Engine& engine, const engine::Mr& mr) {
+  constexpr int kMostYields = 64;
+  for (int i = 0; i < kMostYields; ++i) {
+    if (engine.deregister(mr)) return true;
+    sched_yield();
+  }
+  return false;
 }
 
 }  // namespace
@@ -52,7 +65,7 @@ Status<> Regions::remove(uint32_t stag) {
   const std::lock_guard lock(mutex_);
   for (std::unique_ptr<Node>* at = &first_; *at; at = &(*at)->next) {
     if ((*at)->mr.stag != stag) continue;
-    if (!engine_.deregister((*at)->mr)) return fail_errno(EBUSY);
+    if (!is_deregistered(engine_, (*at)->mr)) return fail_errno(EBUSY);
     *at = std::move((*at)->next);
     return {};
   }
@@ -64,7 +77,7 @@ void Regions::clear() {
   while (first_) {
     // With work still on it the STag is dead and the entry stays taken: better than memory that
     // is somebody else's by now.
-    (void)engine_.deregister(first_->mr);
+    (void)is_deregistered(engine_, first_->mr);
     first_ = std::move(first_->next);
   }
 }

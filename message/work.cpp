@@ -3,6 +3,8 @@
 
 #include <cerrno>
 
+#include "message/endpoint.h"
+
 namespace ddpsock::message {
 namespace {
 
@@ -151,6 +153,24 @@ ddp_kind kind_of(engine::WorkKind kind) {
       break;
   }
   return DDP_RECEIVED;
+}
+
+void translate(const engine::Completion& from, const Endpoint& endpoint, ddp_completion& to) {
+  to = {};
+  to.cookie = from.id;
+  to.fd = endpoint.fd();
+  to.kind = kind_of(from.kind);
+  to.bytes = from.length;
+  to.value = from.immediate.value_or(from.original);
+  if (from.is_solicited) to.flags |= DDP_SOLICITED;
+  if (from.immediate) to.flags |= DDP_IMMEDIATE;
+  if (from.invalidated_stag) {
+    to.flags |= DDP_INVALIDATE;
+    to.stag = *from.invalidated_stag;
+  }
+  if (from.status == engine::WorkStatus::kOk) return;
+  to.status = ECANCELED;
+  to.terminate = endpoint.end_terminate();
 }
 
 uint32_t terminate_word(engine::TermCode code) {

@@ -10,6 +10,8 @@
 
 namespace ddpsock::message {
 
+class Endpoint;
+
 // How many of a post were taken, and the errno for the next one (0: there was none).
 struct Accepted {
   unsigned count = 0;
@@ -38,6 +40,8 @@ int read_work(const ddp_recv_work& from, ScatterSlices& slices, engine::RecvWr& 
 
 // EBADF where it is not in a state for it.
 int errno_of(engine::Refusal reason);
+// What a queue pair has told of `endpoint`'s work.
+void translate(const engine::Completion& from, const Endpoint& endpoint, ddp_completion& to);
 ddp_kind kind_of(engine::WorkKind kind);
 uint32_t terminate_word(engine::TermCode code);
 const char* describe(const ddp_completion& completion);

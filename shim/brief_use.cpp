@@ -8,6 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
+
 #include "base/clock.h"
 #include "base/keep_errno.h"
 #include "base/kernel_call.h"
@@ -54,7 +56,8 @@ void allow_brief_uses() {
 // A signal handler may come to it while its thread is here: then one mark is nobody's.
 BriefUse::Mark* BriefUse::take_mark() {
   const base::KeepErrno keep;
-  if (!is_allowed.load(std::memory_order_relaxed)) return &none;
+  // In its memory the threads of a vfork child's parent look gone.
+  if (!is_allowed.load(std::memory_order_relaxed) || is_vfork_child()) return &none;
   const uint32_t me = base::thread_id();
   my_mark = &none;
   for (unsigned i = 0; i < kMarks; ++i) {
@@ -75,20 +78,70 @@ BriefUse::Mark* BriefUse::take_mark() {
   return my_mark;
 }
 
-bool await_brief_uses(const message::Handle& handle) {
-  const base::KeepErrno keep;
-  if (marks_end.load() == 0) return true;
-  if (!pass_barrier()) return false;
-  const unsigned end = marks_end.load();
-  const Time deadline = base::now() + kMostWait;
-  for (unsigned i = 0; i < end; ++i) {
-    const BriefUse::Mark& mark = BriefUse::marks[i];
-    while (mark.handle.load(std::memory_order_acquire) == &handle) {
-      if (&mark == BriefUse::my_mark || base::now() >= deadline) return false;
-      sched_yield();
+// Of all threads.
+class BriefUses {
+ public:
+  // Until `deadline`. False: one has `handle` still.
+  static bool await(const message::Handle& handle, Time deadline) {
+    const unsigned end = marks_end.load();
+    for (unsigned i = 0; i < end; ++i) {
+      const BriefUse::Mark& mark = BriefUse::marks[i];
+      while (mark.handle.load(std::memory_order_acquire) == &handle) {
+        if (&mark == BriefUse::my_mark || base::now() >= deadline) return false;
+        sched_yield();
+      }
     }
+    return true;
   }
-  return true;
+};
+
+namespace {
+
+// Handles that were in use for long, or that no barrier was passed for: what a thread was about to
+// do with one then, it has done after so long, or its mark says so.
+constexpr Duration kSafe = Duration::from_ms(1000);
+struct Kept {
+  std::atomic<message::Handle*> handle{nullptr};
+  Time since{};
+};
+constinit std::array<Kept, 64> all_kept{};
+
+// Without a place for it, it stays for good.
+void keep(message::Handle& handle) {
+  for (Kept& kept : all_kept) {
+    message::Handle* none = nullptr;
+    message::Handle* const entering = reinterpret_cast<message::Handle*>(&kept);
+    if (!kept.handle.compare_exchange_strong(none, entering)) continue;
+    kept.since = base::now();
+    kept.handle.store(&handle, std::memory_order_release);
+    return;
+  }
+}
+
+void destroy_kept() {
+  for (Kept& kept : all_kept) {
+    message::Handle* handle = kept.handle.load(std::memory_order_acquire);
+    if (handle == nullptr || handle == reinterpret_cast<message::Handle*>(&kept)) continue;
+    const Time now = base::now();
+    if (now - kept.since < kSafe || !BriefUses::await(*handle, now)) continue;
+    if (kept.handle.compare_exchange_strong(handle, nullptr)) handle->destroy();
+  }
+}
+
+}  // namespace
+
+void destroy_after_brief_uses(message::Handle& handle) {
+  const base::KeepErrno keep_errno;
+  destroy_kept();
+  // What a child has of its parent's is destroyed by nobody, and its marks are of threads that it
+  // has not.
+  const bool is_free = handle.is_foreign() || marks_end.load() == 0 ||
+                       (pass_barrier() && BriefUses::await(handle, base::now() + kMostWait));
+  if (is_free) {
+    handle.destroy();
+  } else {
+    keep(handle);
+  }
 }
 
 }  // namespace ddpsock::shim

@@ -27,6 +27,7 @@ class BriefUse {
       return;
     message::Handle* handle = socket->message.load(std::memory_order_acquire);
     if (handle == nullptr) return;
+    mark->frame = this;
     mark->handle.store(handle, std::memory_order_relaxed);
     // In the other processor's eyes the store comes first by the barrier that await_brief_uses()
     // has it pass; here the compiler must not turn them round.
@@ -50,12 +51,23 @@ class BriefUse {
   explicit operator bool() const { return handle_ != nullptr; }
   message::Handle* operator->() const { return handle_; }
 
+  // Where on the stack that of the calling thread lies, if it is in one; and that a signal handler
+  // has jumped out of it.
+  static const void* frame_of_thread() {
+    const Mark* mark = my_mark;
+    const bool is_in_one =
+        mark != nullptr && mark->handle.load(std::memory_order_relaxed) != nullptr;
+    return is_in_one ? mark->frame : nullptr;
+  }
+  static void leave() { my_mark->handle.store(nullptr, std::memory_order_release); }
+
  private:
-  friend bool await_brief_uses(const message::Handle& handle);
+  friend class BriefUses;
 
   // What a thread is using. Alone on its line.
   struct alignas(64) Mark {
     std::atomic<const void*> handle{nullptr};
+    const void* frame = nullptr;
     std::atomic<uint32_t> thread{0};  // whose it is; 0: nobody's yet
     uint32_t generation = 0;          // of its process: a forked child's thread has another name
   };
@@ -69,11 +81,11 @@ class BriefUse {
   Mark* mark_ = nullptr;
 };
 
-// Before the first descriptor in message mode is entered: has the kernel prepare the barrier.
+// Before a connection in message mode is entered: has the kernel prepare the barrier.
 void allow_brief_uses();
-// `handle` is in no Socket any more: once no other call uses it, it may be destroyed. False: one
-// does still, as that of a thread which this one has interrupted, and it has to stay.
-[[nodiscard]] bool await_brief_uses(const message::Handle& handle);
+// `handle` is in no Socket any more, and no other call uses it: destroys it once no such call does.
+// One that does for long, as that which this thread has interrupted, is waited for by later calls.
+void destroy_after_brief_uses(message::Handle& handle);
 
 }  // namespace ddpsock::shim
 

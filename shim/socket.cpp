@@ -124,7 +124,7 @@ void retire_socket(Socket& socket, int fd) {
   if (message::Handle* handle = socket.message.exchange(nullptr)) {
     // What a parent has published is not its child's to take back.
     if (fd >= 0 && !handle->is_foreign()) withdraw_offer(socket, fd);
-    if (await_brief_uses(*handle)) handle->destroy();
+    destroy_after_brief_uses(*handle);
   }
   push_free(socket);
 }

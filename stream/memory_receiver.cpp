@@ -163,6 +163,7 @@ bool MemoryReceiver::await() {
 bool MemoryReceiver::may_look_again() {
   if (++vain_ <= kMostBells) return true;
   const bool may_wait = (flags_ & MSG_DONTWAIT) == 0 && !is_nonblocking(fd_);
+  patience_.follow(fd_);
   if (may_wait && !patience_.is_over()) return true;
   errno = EAGAIN;
   return on_end(-1);
@@ -172,6 +173,7 @@ bool MemoryReceiver::may_look_again() {
 // meanwhile leaves it what outlives that, this time too.
 int MemoryReceiver::await_again(int flags) {
   if ((flags & MSG_DONTWAIT) != 0) return 0;
+  patience_.follow(fd_);
   const std::optional<Time> until = patience_.before_read(got_ > 0);
   if (!until) return 0;
   const int e = sleep_until_ready(rx_.is_asleep, fd_, POLLIN, *until);

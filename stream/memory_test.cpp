@@ -531,6 +531,39 @@ TEST_F(MemoryTest, ACallGoesOnWithWhatOutlivesItsNumberHoweverOftenItSleeps) {
   EXPECT_EQ(got, all);
 }
 
+// And by its SO_RCVTIMEO, whatever the number is by then.
+TEST_F(MemoryTest, ACallEndsByTheTimeoutOfWhatOutlivesItsNumber) {
+  const timeval limit{0, 300'000};
+  setsockopt(b.fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  const int kept = dup(b.fd);
+  Time ended{};
+  Buffer got;
+  const Time start = base::now();
+  std::thread reader([&] {
+    got = b.recv(200, MSG_WAITALL);
+    ended = base::now();
+  });
+  usleep(20'000);
+  b.s->outlive(b.fd);
+  user_stream_engine().set_naming([](int, const Stream&) { return false; });
+  TcpPair other;
+  ASSERT_EQ(dup2(other.client, b.fd), b.fd);
+  ASSERT_EQ(a.send(pattern(100)).count, 100);
+  // Should it wait for ever.
+  std::thread rescue([&] {
+    for (int i = 0; i < 300 && ended == Time{}; ++i) usleep(10'000);
+    if (ended == Time{}) a.send(pattern(100));
+  });
+  reader.join();
+  rescue.join();
+  user_stream_engine().set_naming(nullptr);
+  ASSERT_EQ(dup2(kept, b.fd), b.fd);
+  close(kept);
+  EXPECT_EQ(got.size(), 100u);
+  EXPECT_LT(ended - start, Duration::from_ms(2000));
+  EXPECT_GE(ended - start, Duration::from_ms(250));
+}
+
 // The peer has left, and sends FPDUs behind what lies in memory.
 TEST_F(MemoryTest, ALookSeesWhatLiesBehindTheMemory) {
   for (const bool is_left_too : {false, true}) {

@@ -32,6 +32,8 @@ class Patience {
     ask();
     return deadline_;
   }
+  // What outlives the number goes by that from now on.
+  void follow(int fd) { fd_ = fd; }
   // By when a call that may wait has to wait in poll() before it reads; nothing: the read is to do
   // the waiting. With a part of what is wanted, TCP's call ends at a signal: a read that has got
   // nothing itself would be restarted (SA_RESTART), and poll() is not.

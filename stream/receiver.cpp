@@ -79,6 +79,7 @@ bool ChunkReceiver::has_enough() const {
 // SO_RCVTIMEO after it began to wait, however often it was woken for nothing.
 bool ChunkReceiver::may_sleep_again() {
   if ((call_.flags & MSG_DONTWAIT) != 0 || call_.rx.queued > 0 || !call_.wants_more()) return true;
+  patience_.follow(call_.fd);
   const std::optional<Time> until = patience_.before_read(call_.got > 0);
   if (!until) return true;
   if (!call_.prepare_to_sleep()) return false;
@@ -95,6 +96,7 @@ bool ChunkReceiver::outlive_flood() {
   if (has_dropped_) {
     const bool may_wait =
         (call_.flags & MSG_DONTWAIT) == 0 && call_.wants_more() && !is_nonblocking(call_.fd);
+    patience_.follow(call_.fd);
     if (!may_wait || patience_.is_over()) {
       if (call_.got == 0) call_.error = EAGAIN;
       return false;

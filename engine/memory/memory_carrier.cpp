@@ -37,12 +37,20 @@ Received MemoryCarrier::receive(Pass& pass) {
   if (is_watched_ && !pass.is_fin_received) return look_at_wire(pass);
   if (!is_watched_) link_.unwatch();
   const Turn turn = link_.receive(pass.core, pass.lock, pass.budget.bytes);
-  return {.turn = is_wire_lost_ ? Turn::kLost : turn};
+  if (!is_wire_lost_) return {.turn = turn};
+  link_.reap(pass.core);
+  return {.turn = Turn::kLost};
 }
 
-// Whoever waits is rung for, and sees to it that we do not: no bells, no watching.
+bool MemoryCarrier::send_directly(rdmap::DirectWay& core, const rdmap::SendWr& wr,
+                                  rdmap::DirectSegment& segment) {
+  return !is_wire_lost_ && link_.send_directly(core, wr, max_ulpdu_, segment);
+}
+
+// Not where bells are to be asked for, nor where something of ours waits: that goes on in advance()
+// alone, which a flood of small messages must not keep from it.
 uint32_t MemoryCarrier::receive_directly(rdmap::DirectWay& core, std::span<rdmap::Completion> out) {
-  if (is_watched_) return 0;
+  if (is_watched_ || is_unsettled_.load(std::memory_order_relaxed)) return 0;
   const uint32_t count = link_.receive_directly(core, out);
   ring_directly();
   return count;
@@ -78,6 +86,7 @@ Received MemoryCarrier::look_at_wire(Pass& pass) {
 }
 
 Turn MemoryCarrier::transmit(Pass& pass) {
+  if (is_wire_lost_) return Turn::kLost;
   const Turn turn = link_.transmit(pass.core, pass.lock, max_ulpdu_, pass.budget.bytes);
   return turn == Turn::kLost ? turn : ring(pass, turn);
 }

@@ -25,10 +25,7 @@ class MemoryCarrier final : public Carrier, private DirectCarrier {
         max_ulpdu_(start.max_ulpdu),
         tap_(start.tap) {}
 
-  Capabilities capabilities() const override {
-    return tap_ != nullptr ? Capabilities{Capability::kSegmentTap}
-                           : Capabilities{Capability::kSegmentTap, Capability::kDirect};
-  }
+  Capabilities capabilities() const override { return {Capability::kSegmentTap}; }
   Received receive(Pass& pass) override;
   Turn transmit(Pass& pass) override;
   void shut_write(Time now) override {
@@ -46,9 +43,7 @@ class MemoryCarrier final : public Carrier, private DirectCarrier {
 
  private:
   bool send_directly(rdmap::DirectWay& core, const rdmap::SendWr& wr,
-                     rdmap::DirectSegment& segment) override {
-    return link_.send_directly(core, wr, max_ulpdu_, segment);
-  }
+                     rdmap::DirectSegment& segment) override;
   void finish_sends() override { ring_directly(); }
   uint32_t receive_directly(rdmap::DirectWay& core, std::span<rdmap::Completion> out) override;
 

@@ -40,14 +40,15 @@ struct MessageLane {
   } writer;
   struct alignas(kLine) {  // by the reader
     std::atomic<uint64_t> head;
-    // It looks again and again: what is copied into the ring it copies out at the same time.
-    std::atomic<uint32_t> is_looking;
   } reader;
   struct alignas(kLine) {               // by both: questions for a bell
     std::atomic<uint32_t> armed;        // when records come
     std::atomic<uint32_t> room_wanted;  // when `head` moves
   } bell;
-  alignas(kLine) std::array<uint8_t, kLine> reserved;
+  struct alignas(kLine) {  // by the reader, seldom
+    // It looks again and again: what is copied into the ring it copies out at the same time.
+    std::atomic<uint32_t> is_looking;
+  } habit;
   alignas(4096) std::array<uint8_t, kMessageRing> data;
 };
 
@@ -125,7 +126,7 @@ class MessageWriter {
 
   // As the reader says, of late.
   bool is_reader_looking() const {
-    return lane_.reader.is_looking.load(std::memory_order_relaxed) == 1;
+    return lane_.habit.is_looking.load(std::memory_order_relaxed) == 1;
   }
 
   uint64_t tail() const { return tail_; }
@@ -238,7 +239,7 @@ class MessageReader {
   uint64_t head() const { return head_; }
 
   void tell_looking(bool is_looking) {
-    lane_.reader.is_looking.store(is_looking ? 1 : 0, std::memory_order_relaxed);
+    lane_.habit.is_looking.store(is_looking ? 1 : 0, std::memory_order_relaxed);
   }
 
   // Asks for a bell. False: there are records by now, and the question was taken back.

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <utility>
+#include <variant>
 
 #include "base/cancellation.h"
 #include "engine/queue/medium.h"
@@ -13,6 +14,21 @@ namespace {
 
 // About a second.
 constexpr int kMostYields = 1'000'000;
+
+// Copying more than this takes longer than a lock should be held for it.
+constexpr uint64_t kMostUnderLock = 2048;
+
+bool is_short(const SendWr& wr) {
+  std::span<const Bytes> payload;
+  if (const auto* send = std::get_if<op::Send>(&wr.op)) payload = send->payload;
+  if (const auto* write = std::get_if<op::Write>(&wr.op)) payload = write->payload;
+  uint64_t left = kMostUnderLock;
+  for (const Bytes range : payload) {
+    if (range.size() > left) return false;
+    left -= range.size();
+  }
+  return true;
+}
 
 // What the core is to keep of an agreed IRD or ORD. It has room of its own for a Read RTR.
 uint32_t depth(Rtr rtr, uint32_t value, uint32_t most) {
@@ -122,8 +138,9 @@ uint32_t SoftQp::send_directly(std::span<const SendWr> work) {
   return sent;
 }
 
-// What has been sent must be told, so the lock comes first.
+// What has been sent must be told, so the lock comes first; and then it is for few bytes.
 bool SoftQp::send_signalled_directly(const SendWr& wr) {
+  if (!is_short(wr)) return false;
   Lock lock = engine_.lock(false);
   rdmap::DirectSegment segment;  // NOLINT: cut() fills it
   if (!lock || !direct_->send_directly(*way_, wr, segment)) return false;
@@ -222,7 +239,9 @@ void SoftQp::abort(std::optional<TermCode> why) {
 
 Capabilities SoftQp::capabilities() const {
   const Carrier* carrier = polled_.load(std::memory_order_acquire);
-  return carrier != nullptr ? kSoftCapabilities | carrier->capabilities() : engine_.capabilities();
+  if (carrier == nullptr) return engine_.capabilities();
+  const Capabilities all = kSoftCapabilities | carrier->capabilities();
+  return direct_ != nullptr ? all | Capabilities{Capability::kDirect} : all;
 }
 
 QpState SoftQp::state() const {

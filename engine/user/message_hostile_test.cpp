@@ -100,14 +100,9 @@ class Victim {
   MessageMemory& peer() { return *peer_; }
   const Mr& region() const { return regions_[0]; }
   const Mr& writable_region() const { return regions_[1]; }
-  // Receives completed with success.
-  size_t received() {
-    Completion done[8];
-    const uint32_t n = cq_->poll(done);
-    return static_cast<size_t>(std::count_if(done, done + n, [](const Completion& c) {
-      return c.kind == WorkKind::kReceive && c.status == WorkStatus::kOk;
-    }));
-  }
+  // Completed with success since the last question.
+  size_t received() { return completed(WorkKind::kReceive); }
+  size_t sent() { return completed(WorkKind::kSend); }
   void close_wire() { tcp_.b.reset(); }
   void end_wire() { EXPECT_EQ(shutdown(tcp_.b.get(), SHUT_WR), 0); }
 
@@ -120,6 +115,14 @@ class Victim {
   }
 
  private:
+  size_t completed(WorkKind kind) {
+    Completion done[8];
+    const uint32_t n = cq_->poll(done);
+    return static_cast<size_t>(std::count_if(done, done + n, [kind](const Completion& c) {
+      return c.kind == kind && c.status == WorkStatus::kOk;
+    }));
+  }
+
   const OwnMemoryIsAPeers both_ends_are_here_;
   TcpPair tcp_ = connect_tcp();
   std::vector<uint8_t> canaries_;
@@ -207,7 +210,7 @@ void scribble(std::mt19937& random, MessageLane& lane) {
       lane.bell.room_wanted.store(random() % 3);
       break;
     case 4:
-      lane.reader.is_looking.store(random() % 3);
+      lane.habit.is_looking.store(random() % 3);
       break;
     case 3:
       lane.writer.is_revoked.store(random() % 2);
@@ -303,6 +306,25 @@ TEST(MessageHostileTest, WhatIsLargeIsNamedUnlessBothLook) {
       victim.qp().advance(base::now(), {.may_be_readable = false});
       EXPECT_EQ(listener.take().first, 1);
     }
+}
+
+// What waits for the peer goes on beside messages without end that are taken directly.
+TEST(MessageHostileTest, AFloodOfSmallMessagesKeepsNothingFromGoingOn) {
+  const std::vector<uint8_t> bytes(100'000, 1);
+  const Bytes from(bytes);
+  const SendWr work{.id = 77, .op = op::Send{.payload = {&from, 1}}};
+  Victim victim;
+  Listener listener(victim);
+  uint64_t at = open_stream(victim);
+  for (int i = 0; i < 8; ++i) victim.qp().advance(base::now(), {.is_spinning = true});
+  ASSERT_EQ(victim.qp().send({&work, 1}).accepted, 1u);
+  victim.qp().advance(base::now(), {.may_be_readable = false});
+  EXPECT_EQ(listener.take().first, 1) << "named, and read by now";
+  send_first(victim, at);
+  Completion done[4];
+  EXPECT_EQ(victim.qp().receive_directly(done), 0u) << "the Send has to be told first";
+  victim.qp().advance(base::now(), {.is_spinning = true});
+  EXPECT_EQ(victim.sent(), 1u);
 }
 
 // One Send of kRoom bytes, which lie at `from` in this process.

@@ -13,6 +13,7 @@
 #include "base/keep_errno.h"
 #include "base/kernel_call.h"
 #include "base/unfinished.h"
+#include "shim/brief_use.h"
 #include "shim/calls.h"
 #include "shim/real.h"
 
@@ -93,7 +94,7 @@ bool is_on_signal_stack(uintptr_t address) {
 
 // A frame of the stack that the jump leads to, between where it leads and where it begins; or
 // begins on the signal stack.
-bool is_left(const base::Unfinished* call, uintptr_t target) {
+bool is_left(const void* call, uintptr_t target) {
   const auto frame = reinterpret_cast<uintptr_t>(call);
   const auto here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
   return frame < target && is_on_signal_stack(frame) == is_on_signal_stack(target) &&
@@ -102,10 +103,12 @@ bool is_left(const base::Unfinished* call, uintptr_t target) {
 
 void leave_calls(const __jmp_buf_tag* target_frame) {
   base::Unfinished* call = base::Unfinished::innermost_of_thread();
-  if (call == nullptr) [[likely]]
+  const void* brief = BriefUse::frame_of_thread();
+  if (call == nullptr && brief == nullptr) [[likely]]
     return;
   const base::KeepErrno keep;
   const uintptr_t target = stack_pointer_of(target_frame);
+  if (brief != nullptr && is_left(brief, target)) BriefUse::leave();
   while (call != nullptr && is_left(call, target)) {
     call->leave();
     call = base::Unfinished::innermost_of_thread();

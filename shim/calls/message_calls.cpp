@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <fcntl.h>
 
+#include <algorithm>
+
 #pragma GCC visibility push(default)
 #include "base/fd.h"
 #include "ddpsock/ddpsock.h"
@@ -48,24 +50,57 @@ int answer(const message::Accepted& done) {
   return done.count == 0 && done.why != 0 ? -1 : static_cast<int>(done.count);
 }
 
-// call(Connection&), which does at once what it can; or, where that is not to be had, `nothing`.
-template <typename Done, typename Call>
-Done do_briefly(int fd, Done nothing, Call call) {
-  const BriefUse use(fd);
-  message::Connection* c = use ? use->connection() : nullptr;
-  return c != nullptr ? call(*c) : nothing;
+// What is done at once of a call on `fd`, by direct(Connection&), whose answer is `nothing` if that
+// is all; by a BriefUse where there is one.
+template <typename Answer>
+struct Directly {
+  Answer answer;
+  const message::Connection* connection = nullptr;  // by which; to be compared with others alone
+};
+template <typename Answer, typename Direct>
+Directly<Answer> do_directly(int fd, Answer nothing, Direct direct) {
+  Directly<Answer> done{nothing};
+  bool owes_work = false;
+  {
+    const BriefUse use(fd);
+    if (message::Connection* c = use ? use->connection() : nullptr; c != nullptr) {
+      done = {direct(*c), c};
+      owes_work = c->owes_work();
+    }
+  }
+  if (done.connection != nullptr && !owes_work) [[likely]]
+    return done;
+  const SocketUse use(fd);
+  if (!use || use.phase() != Phase::kMessage) return done;
+  message::Handle* handle = message_handle(use);
+  message::Connection* c = handle != nullptr ? handle->connection() : nullptr;
+  if (c == nullptr) return done;
+  if (done.connection == nullptr) done = {direct(*c), c};
+  c->catch_up();
+  return done;
+}
+
+// What is left is posted by post(handle, std::span<const Work>), which answers as the call does.
+template <typename Work, typename Post>
+int post_as_usual(int fd, const Work* work, unsigned count, Post post) {
+  if (work == nullptr && count != 0) return fail(EFAULT);
+  const auto done = do_directly(
+      fd, 0u, [=](message::Connection& c) { return c.post_directly(std::span(work, count)); });
+  const unsigned direct = done.answer;
+  if (direct == count && count != 0) return static_cast<int>(count);
+  const int more = on_handle(fd, [=](message::Handle& handle) {
+    // The number may have been given to another meanwhile, who is to have nothing of this.
+    if (direct != 0 && handle.connection() != done.connection) return fail(EBADF);
+    return post(handle, std::span(work, count).subspan(direct));
+  });
+  return direct == 0 ? more : static_cast<int>(direct) + std::max(more, 0);
 }
 
 template <typename Work>
 int post(int fd, const Work* work, unsigned count) {
-  if (work == nullptr && count != 0) return fail(EFAULT);
-  const unsigned direct = do_briefly(
-      fd, 0u, [=](message::Connection& c) { return c.post_directly(std::span(work, count)); });
-  if (direct == count && count != 0) return static_cast<int>(count);
-  return on_connection(fd, [=](message::Connection& c) {
-    message::Accepted done = c.post(std::span(work, count).subspan(direct));
-    done.count += direct;
-    return answer(done);
+  return post_as_usual(fd, work, count, [](message::Handle& handle, std::span<const Work> rest) {
+    message::Connection* c = handle.connection();
+    return c != nullptr ? answer(c->post(rest)) : fail(EOPNOTSUPP);
   });
 }
 
@@ -86,12 +121,13 @@ int enter(message::Handle& handle, int fd) {
 }  // namespace ddpsock::shim
 
 using ddpsock::shim::answer;
-using ddpsock::shim::do_briefly;
+using ddpsock::shim::do_directly;
 using ddpsock::shim::enter;
 using ddpsock::shim::fail;
 using ddpsock::shim::on_connection;
 using ddpsock::shim::on_handle;
 using ddpsock::shim::post;
+using ddpsock::shim::post_as_usual;
 namespace message = ddpsock::message;
 
 int ddp_reg(int fd, void* address, size_t length, unsigned rights, ddp_region* region) {
@@ -113,18 +149,12 @@ int ddp_post_send(int fd, const ddp_send_work* work, unsigned count) {
   return post(fd, work, count);
 }
 int ddp_post_recv(int fd, const ddp_recv_work* work, unsigned count) {
-  if (work == nullptr && count != 0) return fail(EFAULT);
-  const unsigned direct = do_briefly(
-      fd, 0u, [=](message::Connection& c) { return c.post_directly(std::span(work, count)); });
-  if (direct == count && count != 0) return static_cast<int>(count);
-  return on_handle(fd, [=](message::Handle& handle) {
-    if (message::Srq* srq = handle.srq()) return answer(srq->post(std::span(work, count)));
-    message::Connection* c = handle.connection();
-    if (c == nullptr) return fail(EOPNOTSUPP);
-    message::Accepted done = c->post(std::span(work, count).subspan(direct));
-    done.count += direct;
-    return answer(done);
-  });
+  return post_as_usual(fd, work, count,
+                       [](message::Handle& handle, std::span<const ddp_recv_work> rest) {
+                         if (message::Srq* srq = handle.srq()) return answer(srq->post(rest));
+                         message::Connection* c = handle.connection();
+                         return c != nullptr ? answer(c->post(rest)) : fail(EOPNOTSUPP);
+                       });
 }
 int ddp_post_write(int fd, const ddp_write_work* work, unsigned count) {
   return post(fd, work, count);
@@ -138,9 +168,9 @@ int ddp_post_atomic(int fd, const ddp_atomic_work* work, unsigned count) {
 
 int ddp_poll(int fd, ddp_completion* completions, unsigned room) {
   if (completions == nullptr && room != 0) return fail(EFAULT);
-  const int found = do_briefly(fd, message::kAskAsUsual, [=](message::Connection& c) {
-    return c.poll_directly({completions, room});
-  });
+  const int found = do_directly(fd, message::kAskAsUsual, [=](message::Connection& c) {
+                      return c.poll_directly({completions, room});
+                    }).answer;
   if (found != message::kAskAsUsual) return found;
   return on_handle(
       fd, [=](message::Handle& handle) { return answer(handle.poll({completions, room})); });

@@ -10,9 +10,11 @@
 #include "base/keep_errno.h"
 #include "base/process.h"
 #include "base/unfinished.h"
+#include "shim/brief_use.h"
 #include "shim/fd_table.h"
 
 using ddpsock::base::Unfinished;
+using ddpsock::shim::BriefUse;
 
 namespace {
 
@@ -35,6 +37,8 @@ extern "C" {
 [[gnu::visibility("hidden"), gnu::used]] void ddpsock_after_vfork(const Unfinished* before) {
   const ddpsock::base::KeepErrno keep;
   const ddpsock::base::Uncancelled whole;  // nothing unwinds beyond here
+  // Nobody calls vfork inside one: the child has been killed there.
+  if (BriefUse::frame_of_thread() != nullptr) BriefUse::leave();
   const Unfinished* known = Unfinished::innermost_of_thread();
   while (known != nullptr && known != before) known = known->outer();
   // Not so where the child has jumped out of what this thread is inside.

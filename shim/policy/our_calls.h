@@ -80,7 +80,7 @@ inline constexpr OurCall kDispensableCalls[] = {
     DDPSOCK_OUR_CALL(memfd_create), DDPSOCK_OUR_CALL(statx),     DDPSOCK_OUR_CALL(munlock),
     DDPSOCK_OUR_CALL(getresuid),    DDPSOCK_OUR_CALL(getresgid), DDPSOCK_OUR_CALL(socket),
     DDPSOCK_OUR_CALL(getdents64),   DDPSOCK_OUR_CALL(read),      DDPSOCK_OUR_CALL(faccessat),
-    DDPSOCK_OUR_CALL(faccessat2),   DDPSOCK_OUR_CALL(fgetxattr),
+    DDPSOCK_OUR_CALL(faccessat2),   DDPSOCK_OUR_CALL(fgetxattr), DDPSOCK_OUR_CALL(membarrier),
 };
 
 // Made only by who is, or may become again, the superuser, for what that one has opened.

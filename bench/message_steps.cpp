@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Counts the instructions of a message in message mode, at both ends together: one process has
+// both, sends, polls and posts a receive again, and another steps it (ptrace). What the neighbours
+// do to times they do not do to these.
+//
+//   message_steps SIZE     over the engine that ddprun has chosen
+//
+// Prints one JSON object, a message's share of each: instructions, locked ones, system calls. The
+// library's thread stands still meanwhile, as it does while a program polls.
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "bench/peer.h"
+#include "ddpsock/ddpsock.h"
+
+namespace ddpsock::bench {
+namespace {
+
+constexpr int kMessages = 64, kWarmUp = 200;
+constexpr unsigned kReceives = 32, kSeconds = 120;
+
+void mark() {
+  asm volatile("int3");
+}
+
+// --- the process that is stepped -------------------------------------------------------------
+
+int make_socket() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int mode = DDP_MODE_MESSAGE;
+  if (fd < 0 || setsockopt(fd, SOL_DDP, DDP_MODE, &mode, sizeof mode) != 0)
+    die("socket in message mode");
+  return fd;
+}
+
+struct Ends {
+  int a, b;
+};
+
+Ends connect_ends() {
+  const int listener = make_socket();
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* where = reinterpret_cast<sockaddr*>(&address);
+  if (bind(listener, where, size) != 0 || listen(listener, 1) != 0 ||
+      getsockname(listener, where, &size) != 0)
+    die("listen");
+  const Ends ends{.a = make_socket(), .b = -1};
+  std::thread connecting([&] {
+    if (connect(ends.a, where, size) != 0) die("connect");
+  });
+  const int b = accept(listener, nullptr, nullptr);
+  if (b < 0 || ddp_establish(b, 10'000) != 0) die("accept");
+  connecting.join();
+  return {ends.a, b};
+}
+
+class Play {
+ public:
+  Play(const Ends& ends, size_t size) : ends_(ends), out_(size), in_(size) {
+    for (unsigned i = 0; i < kReceives; ++i)
+      for (const int fd : {ends_.a, ends_.b}) post_receive(fd);
+  }
+  // From `from`: sent, found by a poll, and a receive posted in its place.
+  void send_one(int from) {
+    const iovec part{out_.data(), out_.size()};
+    ddp_send_work work{};
+    work.iov = &part;
+    work.iov_count = 1;
+    work.flags = DDP_SILENT | (out_.size() <= DDP_MAX_INLINE ? DDP_INLINE : 0u);
+    if (ddp_post_send(from, &work, 1) != 1) die("ddp_post_send");
+    const int to = from == ends_.a ? ends_.b : ends_.a;
+    while (!has_received(to)) {
+    }
+    post_receive(to);
+  }
+  void run(int messages) {
+    for (int i = 0; i < messages; ++i) send_one(i % 2 == 0 ? ends_.a : ends_.b);
+  }
+
+ private:
+  void post_receive(int fd) {
+    const iovec part{in_.data(), in_.size()};
+    const ddp_recv_work work{.cookie = 0, .iov = &part, .iov_count = 1, .reserved = 0};
+    if (ddp_post_recv(fd, &work, 1) != 1) die("ddp_post_recv");
+  }
+  static bool has_received(int fd) {
+    std::array<ddp_completion, 4> done;  // NOLINT: filled by the call
+    const int n = ddp_poll(fd, done.data(), done.size());
+    if (n < 0) die("ddp_poll");
+    for (int i = 0; i < n; ++i)
+      if (done[static_cast<size_t>(i)].kind == DDP_RECEIVED) return true;
+    return false;
+  }
+
+  const Ends ends_;
+  std::vector<std::byte> out_, in_;
+};
+
+[[noreturn]] void play(size_t size) {
+  alarm(kSeconds);
+  Play play(connect_ends(), size);
+  play.run(kWarmUp);
+  mark();
+  play.run(kMessages);
+  mark();
+  _exit(0);
+}
+
+// --- who steps it ----------------------------------------------------------------------------
+
+enum class Kind : uint8_t { kPlain, kLocked, kSystemCall };
+
+Kind kind_of(uint64_t bytes) {
+  std::array<uint8_t, sizeof bytes> b;
+  std::memcpy(b.data(), &bytes, sizeof bytes);
+  if (b[0] == 0x0f && b[1] == 0x05) return Kind::kSystemCall;
+  size_t at = 0;
+  while (b[at] == 0x66 || b[at] == 0x64) ++at;
+  if (b[at] == 0xf0) return Kind::kLocked;
+  if ((b[at] & 0xf0) == 0x40) ++at;  // REX
+  // xchg with memory locks by itself.
+  const bool is_exchange = b[at] == 0x86 || b[at] == 0x87;
+  return is_exchange && (b[at + 1] >> 6) != 3 ? Kind::kLocked : Kind::kPlain;
+}
+
+struct Counts {
+  uint64_t instructions = 0, locked = 0, system_calls = 0;
+};
+
+class Stepper {
+ public:
+  explicit Stepper(pid_t child) : child_(child) {}
+
+  Counts run() {
+    await(SIGSTOP);
+    ptrace(PTRACE_SETOPTIONS, child_, nullptr, PTRACE_O_EXITKILL);
+    go_on(PTRACE_CONT);
+    await(SIGTRAP);
+    stop_others();
+    Counts counts;
+    for (;;) {
+      const user_regs_struct registers = registers_of(child_);
+      go_on(PTRACE_SINGLESTEP);
+      await(SIGTRAP);
+      const auto [known, is_new] = kinds_.try_emplace(registers.rip, Kind::kPlain);
+      if (is_new) known->second = kind_of(word_at(registers.rip));
+      if (is_mark(registers.rip)) break;
+      ++counts.instructions;
+      counts.locked += known->second == Kind::kLocked ? 1 : 0;
+      counts.system_calls += known->second == Kind::kSystemCall ? 1 : 0;
+    }
+    return counts;
+  }
+
+ private:
+  using Request = decltype(PTRACE_CONT);
+
+  // Signals other than that of a step are the child's own.
+  void await(int signal) {
+    int status = 0;
+    for (;;) {
+      if (waitpid(child_, &status, __WALL) != child_ || !WIFSTOPPED(status))
+        die("the process that is stepped has ended");
+      if (WSTOPSIG(status) == signal) return;
+      ptrace(PTRACE_CONT, child_, nullptr, WSTOPSIG(status));
+    }
+  }
+  void go_on(Request how) { ptrace(how, child_, nullptr, nullptr); }
+  static user_regs_struct registers_of(pid_t thread) {
+    user_regs_struct registers{};
+    if (ptrace(PTRACE_GETREGS, thread, nullptr, &registers) != 0) die("ptrace");
+    return registers;
+  }
+  uint64_t word_at(uint64_t address) const {
+    return static_cast<uint64_t>(ptrace(PTRACE_PEEKTEXT, child_, address, nullptr));
+  }
+  bool is_mark(uint64_t address) const { return (word_at(address) & 0xff) == 0xcc; }
+
+  void stop_others() const {
+    const std::string tasks = "/proc/" + std::to_string(child_) + "/task";
+    DIR* dir = opendir(tasks.c_str());
+    if (dir == nullptr) die(tasks.c_str());
+    while (const dirent* entry = readdir(dir)) {
+      const auto thread = static_cast<pid_t>(std::atoi(entry->d_name));
+      if (thread <= 0 || thread == child_) continue;
+      int status = 0;
+      if (ptrace(PTRACE_SEIZE, thread, nullptr, PTRACE_O_EXITKILL) != 0 ||
+          ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr) != 0 ||
+          waitpid(thread, &status, __WALL) != thread)
+        die("stopping a thread");
+    }
+    closedir(dir);
+  }
+
+  const pid_t child_;
+  std::unordered_map<uint64_t, Kind> kinds_;
+};
+
+int run(size_t size) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) die("ptrace");
+    raise(SIGSTOP);
+    play(size);
+  }
+  const Counts counts = Stepper(child).run();
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, __WALL);
+  const auto share = [](uint64_t count) { return static_cast<double>(count) / kMessages; };
+  std::printf("{\"instructions\": %.1f, \"locked\": %.2f, \"system_calls\": %.2f}\n",
+              share(counts.instructions), share(counts.locked), share(counts.system_calls));
+  return 0;
+}
+
+}  // namespace
+}  // namespace ddpsock::bench
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: message_steps SIZE\n");
+    return 2;
+  }
+  return ddpsock::bench::run(std::strtoul(argv[1], nullptr, 10));
+}
