@@ -303,14 +303,14 @@ class Qp {
   virtual bool has_news() const { return true; }
 
   // The direct way (Capability::kDirect), for whoever would call advance() next: nobody may be in
-  // advance() or in one of these meanwhile. What they leave goes the usual way; in any mixture the
-  // outcome is that of the usual way alone.
+  // advance(), drain(), abort() or one of these meanwhile. What they leave goes the usual way; in
+  // any mixture the outcome is that of the usual way alone.
   //
   // Sends now, with nothing queued before it: how many of `work`, from its beginning. They are as
   // accepted and done; what is signalled has its completion in the queue.
   virtual uint32_t send_directly(std::span<const SendWr> /*work*/) { return 0; }
   // Takes what has come as far as it is whole: how many receives are complete by that. Their
-  // completions are in `out`, and not in the queue.
+  // completions are in `out`, and not in the queue; nothing is taken while that holds any.
   virtual uint32_t receive_directly(std::span<Completion> /*out*/) { return 0; }
 
   // Graceful end: no new sends; once all posted ones are out and all Reads answered, a FIN. What

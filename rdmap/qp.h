@@ -3,7 +3,7 @@
 // Pure protocol: ULPDU headers and events in, ULPDU headers and gather lists out. No clock, no
 // lock, no system call; all memory is allocated when the object is made. The engine frames, checks
 // the LLP's digest, moves the bytes and holds the lock of rdmap/stag_table.h around every call, but
-// not for posting and state(), which any thread may do at any time.
+// not for posting and state(), which any thread may do at any time, nor for direct_way.h.
 //
 // Receiving, for each ULPDU in turn:
 //   1. place(header, length) names the memory its payload goes to;

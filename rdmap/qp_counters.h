@@ -14,9 +14,11 @@ namespace ddpsock::rdmap {
 struct QpCounters {
   // Bytes of Sends, Immediate Data, Writes and the answers to Reads; segments of every kind.
   base::Counter bytes_sent, segments_sent;
-  base::Counter sends_posted, sends_completed;  // all kinds of work but receives
+  base::Counter sends_posted, sends_completed;  // all that was queued but receives
   base::Counter sends_failed;                   // of those completed
-  base::Counter sends_direct;                   // in neither: posted and completed in one
+  // In neither of the two, and to be added to both by who shows them: what went directly is counted
+  // by one thread at a time.
+  base::Counter sends_direct;
   base::Counter bytes_received, segments_received;
   base::Counter receives_posted, receives_completed, receives_failed;  // shared ones once taken
   base::Counter crcs_checked;                                          // by the engine

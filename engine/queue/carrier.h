@@ -6,8 +6,8 @@
 // came of it.
 //
 // In a carrier is the thread inside advance(), or, while nobody is, one that holds the engine's
-// lock; has_news() is for any. The lock is held on every call and let go of inside by who moves
-// more bytes than a few. Nothing blocks, and no thread is cancelled in it.
+// lock; has_news() is for any. The lock is held on every call (but see DirectCarrier) and let go of
+// inside by who moves more bytes than a few. Nothing blocks, and no thread is cancelled in it.
 #ifndef DDPSOCK_ENGINE_QUEUE_CARRIER_H_
 #define DDPSOCK_ENGINE_QUEUE_CARRIER_H_
 
@@ -50,8 +50,8 @@ struct Received {
   std::optional<rdmap::LlpEnd> end = {};
 };
 
-// The direct way of a carrier that has one (Capability::kDirect). Called without the engine's lock,
-// in a thread that takes the place of the one inside advance().
+// The direct way of a carrier that has one (Carrier::direct()), in a thread that takes the place of
+// the one inside advance(). Without the engine's lock, but for a signalled send.
 class DirectCarrier {
  public:
   // False: `wr` is not for this way, or has to wait; otherwise it went as `segment`. REQUIRES:

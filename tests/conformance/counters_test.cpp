@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What a queue pair tells of itself while it works.
+#include <string_view>
+
 #include "tests/conformance/rig.h"
 
 namespace ddpsock::conformance {
@@ -35,6 +37,28 @@ TEST_P(Conformance, CountersCountMessages) {
   ASSERT_TRUE(rig.run_to_end());
   EXPECT_EQ(b.receives_completed.value(), 3u);
   EXPECT_EQ(b.receives_failed.value(), 1u);
+}
+
+// Whichever way they go; and one kind sees to it that they go directly.
+TEST_P(Conformance, CountersCountWhatGoesDirectly) {
+  constexpr uint64_t kMessages = 20;
+  Rig rig(GetParam());
+  rig.let_responder_speak();
+  std::vector<uint8_t> room(100);
+  const auto small = pattern(10);
+  for (uint64_t i = 1; i <= kMessages; ++i) {
+    ASSERT_EQ(rig.b.recv(i, room), Refusal::kNone);
+    ASSERT_EQ(rig.a.send(i, small), Refusal::kNone);
+    ASSERT_TRUE(
+        rig.run_until([&] { return rig.b.received.size() == i && rig.a.sent.size() == i; }));
+    EXPECT_EQ(rig.a.sent.back().length, 10u);
+  }
+  const engine::QpCounters& a = rig.a.counters;
+  const bool is_direct = std::string_view(GetParam().name) == "direct_shm";
+  EXPECT_EQ(a.sends_direct.value() >= kMessages, is_direct);
+  EXPECT_EQ(a.sends_posted.value() + a.sends_direct.value(), kMessages + 1);
+  EXPECT_EQ(a.sends_completed.value() + a.sends_direct.value(), kMessages + 1);
+  EXPECT_EQ(rig.b.counters.receives_completed.value(), kMessages);
 }
 
 // A Read's request and an atomic's operands are no data; what a Read brings is.
