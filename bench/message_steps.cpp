@@ -12,6 +12,7 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/user.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,7 +32,7 @@
 namespace ddpsock::bench {
 namespace {
 
-constexpr int kMessages = 64, kWarmUp = 200;
+constexpr int kMessages = 32, kWarmUp = 200;
 constexpr unsigned kReceives = 32, kSeconds = 120;
 
 void mark() {
@@ -201,13 +202,24 @@ class Stepper {
     while (const dirent* entry = readdir(dir)) {
       const auto thread = static_cast<pid_t>(std::atoi(entry->d_name));
       if (thread <= 0 || thread == child_) continue;
-      int status = 0;
-      if (ptrace(PTRACE_SEIZE, thread, nullptr, PTRACE_O_EXITKILL) != 0 ||
-          ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr) != 0 ||
-          waitpid(thread, &status, __WALL) != thread)
-        die("stopping a thread");
+      if (ptrace(PTRACE_SEIZE, thread, nullptr, PTRACE_O_EXITKILL) != 0) die("ptrace");
+      stop_asleep(thread);
     }
     closedir(dir);
+  }
+
+  // Where it holds no lock.
+  static void stop_asleep(pid_t thread) {
+    for (;;) {
+      int status = 0;
+      if (ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr) != 0 ||
+          waitpid(thread, &status, __WALL) != thread || !WIFSTOPPED(status))
+        die("stopping a thread");
+      const auto call = static_cast<int64_t>(registers_of(thread).orig_rax);
+      if (call == SYS_epoll_wait || call == SYS_epoll_pwait || call == SYS_io_uring_enter) return;
+      ptrace(PTRACE_CONT, thread, nullptr, nullptr);
+      usleep(200);
+    }
   }
 
   const pid_t child_;
@@ -223,7 +235,9 @@ int run(size_t size) {
   }
   const Counts counts = Stepper(child).run();
   kill(child, SIGKILL);
-  waitpid(child, nullptr, __WALL);
+  // Its threads, which are traced, come first.
+  while (waitpid(-1, nullptr, __WALL) > 0) {
+  }
   const auto share = [](uint64_t count) { return static_cast<double>(count) / kMessages; };
   std::printf("{\"instructions\": %.1f, \"locked\": %.2f, \"system_calls\": %.2f}\n",
               share(counts.instructions), share(counts.locked), share(counts.system_calls));

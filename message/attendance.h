@@ -38,7 +38,8 @@ class Attendance {
   bool may_pass() const {
     return is_passable_.load(std::memory_order_acquire) && !is_driven_by_events();
   }
-  // Such a poll. False: now and then one must be seen by the thread, and look at everything.
+  // Such a poll. False: now and then one must be seen by the thread (note_look()), and look at
+  // everything if it finds nothing.
   bool count_pass() {
     const uint32_t passes = passes_.load(std::memory_order_relaxed) + 1;
     passes_.store(passes, std::memory_order_relaxed);
@@ -101,7 +102,7 @@ class Attendance {
   }
 
  private:
-  // Polls that pass by, or find something directly, between two that look at everything.
+  // Polls that pass by, or find something directly, between two that the thread sees.
   static constexpr uint32_t kPasses = 32;
   // A sleeper whom nothing wakes for so many ticks will say itself when it goes.
   static constexpr uint32_t kMostIdleTicks = 8;

@@ -117,9 +117,13 @@ bool Progress::try_run(Look how, Time now) {
 int Progress::poll_directly(std::span<ddp_completion> out) {
   if (!attendance_.may_pass() || is_held_back_.load() || endpoint_.queue().inbox().has_any())
     return kAskAsUsual;
-  if (!attendance_.count_pass()) return kAskAsUsual;
   engine::Qp& qp = endpoint_.qp();
-  if (!qp.has_news()) return 0;
+  const bool has_news = qp.has_news();
+  if (!attendance_.count_pass()) {
+    if (!has_news) return kAskAsUsual;
+    attendance_.note_look(base::now());
+  }
+  if (!has_news) return 0;
   if (out.empty() || !mutex_.try_lock()) return kAskAsUsual;
   unsigned count = 0;
   // It may have been closed since, and its descriptor be another's.

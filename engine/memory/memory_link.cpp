@@ -30,6 +30,7 @@ bool has_whole_header(const shm::MessageReader::Record& r) {
 void scatter(const uint8_t* from, size_t size, std::span<const MutBytes> to) {
   for (const MutBytes range : to) {
     const size_t n = std::min(size, range.size());
+    if (n == 0) return;
     std::memcpy(range.data(), from, n);
     from += n;
     size -= n;
@@ -38,6 +39,7 @@ void scatter(const uint8_t* from, size_t size, std::span<const MutBytes> to) {
 
 void gather(std::span<const Bytes> from, uint8_t* to) {
   for (const Bytes range : from) {
+    if (range.empty()) continue;
     std::memcpy(to, range.data(), range.size());
     to += range.size();
   }

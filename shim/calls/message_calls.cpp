@@ -51,46 +51,47 @@ int answer(const message::Accepted& done) {
 }
 
 // What is done at once of a call on `fd`, by direct(Connection&), whose answer is `nothing` if that
-// is all; by a BriefUse where there is one.
-template <typename Answer>
-struct Directly {
-  Answer answer;
-  const message::Connection* connection = nullptr;  // by which; to be compared with others alone
-};
+// is all; by a BriefUse where there is one. `by`: on which connection; to be compared with others
+// alone. (Both in one object would go through memory, in parts.)
 template <typename Answer, typename Direct>
-Directly<Answer> do_directly(int fd, Answer nothing, Direct direct) {
-  Directly<Answer> done{nothing};
+[[gnu::always_inline]] inline Answer do_directly(int fd, Answer nothing,
+                                                 const message::Connection*& by, Direct direct) {
   bool owes_work = false;
+  Answer answer = nothing;
   {
     const BriefUse use(fd);
     if (message::Connection* c = use ? use->connection() : nullptr; c != nullptr) {
-      done = {direct(*c), c};
+      by = c;
+      answer = direct(*c);
       owes_work = c->owes_work();
     }
   }
-  if (done.connection != nullptr && !owes_work) [[likely]]
-    return done;
+  if (by != nullptr && !owes_work) [[likely]]
+    return answer;
   const SocketUse use(fd);
-  if (!use || use.phase() != Phase::kMessage) return done;
+  if (!use || use.phase() != Phase::kMessage) return answer;
   message::Handle* handle = message_handle(use);
   message::Connection* c = handle != nullptr ? handle->connection() : nullptr;
-  if (c == nullptr) return done;
-  if (done.connection == nullptr) done = {direct(*c), c};
+  if (c == nullptr) return answer;
+  if (by == nullptr) {
+    by = c;
+    answer = direct(*c);
+  }
   c->catch_up();
-  return done;
+  return answer;
 }
 
 // What is left is posted by post(handle, std::span<const Work>), which answers as the call does.
 template <typename Work, typename Post>
 int post_as_usual(int fd, const Work* work, unsigned count, Post post) {
   if (work == nullptr && count != 0) return fail(EFAULT);
-  const auto done = do_directly(
-      fd, 0u, [=](message::Connection& c) { return c.post_directly(std::span(work, count)); });
-  const unsigned direct = done.answer;
+  const message::Connection* by = nullptr;
+  const unsigned direct = do_directly(
+      fd, 0u, by, [=](message::Connection& c) { return c.post_directly(std::span(work, count)); });
   if (direct == count && count != 0) return static_cast<int>(count);
   const int more = on_handle(fd, [=](message::Handle& handle) {
     // The number may have been given to another meanwhile, who is to have nothing of this.
-    if (direct != 0 && handle.connection() != done.connection) return fail(EBADF);
+    if (direct != 0 && handle.connection() != by) return fail(EBADF);
     return post(handle, std::span(work, count).subspan(direct));
   });
   return direct == 0 ? more : static_cast<int>(direct) + std::max(more, 0);
@@ -168,9 +169,10 @@ int ddp_post_atomic(int fd, const ddp_atomic_work* work, unsigned count) {
 
 int ddp_poll(int fd, ddp_completion* completions, unsigned room) {
   if (completions == nullptr && room != 0) return fail(EFAULT);
-  const int found = do_directly(fd, message::kAskAsUsual, [=](message::Connection& c) {
-                      return c.poll_directly({completions, room});
-                    }).answer;
+  const message::Connection* by = nullptr;
+  const int found = do_directly(fd, message::kAskAsUsual, by, [=](message::Connection& c) {
+    return c.poll_directly({completions, room});
+  });
   if (found != message::kAskAsUsual) return found;
   return on_handle(
       fd, [=](message::Handle& handle) { return answer(handle.poll({completions, room})); });
