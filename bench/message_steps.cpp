@@ -120,6 +120,9 @@ class Play {
   Play play(connect_ends(), size);
   play.run(kWarmUp);
   mark();
+  // The library's thread, which may have taken over meanwhile, stands still.
+  play.run(kWarmUp);
+  mark();
   play.run(kMessages);
   mark();
   _exit(0);
@@ -156,6 +159,8 @@ class Stepper {
     go_on(PTRACE_CONT);
     await(SIGTRAP);
     stop_others();
+    go_on(PTRACE_CONT);
+    await(SIGTRAP);
     Counts counts;
     for (;;) {
       const user_regs_struct registers = registers_of(child_);

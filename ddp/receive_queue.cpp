@@ -29,7 +29,7 @@ bool ReceiveQueue::post(uint64_t cookie, const ScatterList& buffer) {
 void ReceiveQueue::fill(const PostPlaces& places, uint32_t i, uint64_t cookie,
                         const ScatterList& buffer) {
   Slot& s = slots_.at(places, i);
-  s = Slot{};
+  s.clear();
   s.cookie = cookie;
   s.buffer = buffer;
   s.has_buffer = true;
@@ -37,7 +37,7 @@ void ReceiveQueue::fill(const PostPlaces& places, uint32_t i, uint64_t cookie,
 }
 
 void ReceiveQueue::fill_without_buffer(const PostPlaces& places, uint32_t i) {
-  slots_.at(places, i) = Slot{};
+  slots_.at(places, i).clear();
   slots_.publish(places, i);
 }
 

@@ -136,6 +136,12 @@ class ReceiveQueue {
     bool has_rsvd_ulp = false;
     ScatterList buffer;  // last: seldom more than its beginning is touched
     bool is_whole() const { return has_end && prefix == end; }
+    // Of what its last user left; the rest is not looked at before it is written.
+    void clear() {
+      prefix = end = 0;
+      has_buffer = has_end = has_rsvd_ulp = false;
+      aside = {};
+    }
   };
 
   Result<uint32_t, Error> slot_of(uint32_t msn) const;

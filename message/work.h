@@ -22,7 +22,10 @@ struct Accepted {
 inline constexpr unsigned kBatch = 16;
 template <typename Range>
 struct Slices {
-  std::array<Range, DDP_MAX_SLICES> ranges;
+  Slices() {}  // NOLINT: what read() has not written is not looked at
+  union {
+    std::array<Range, DDP_MAX_SLICES> ranges;
+  };
   unsigned count = 0;
   // E2BIG, EFAULT; 0.
   int read(const iovec* from, unsigned from_count);

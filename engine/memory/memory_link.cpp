@@ -21,6 +21,11 @@ constexpr uint32_t kLookForQuestion = shm::kMessageRing / 8;
 constexpr uint32_t kMostPushed =
     std::min(DDP_TAGGED_HEADER_SIZE, DDP_UNTAGGED_HEADER_SIZE) + shm::kMostInRecord;
 
+// How large a ULPDU of that kind is to be.
+uint32_t pushed_mulpdu(uint32_t wished) {
+  return wished == 0 ? kMostPushed : std::clamp<uint32_t>(wished, MPA_MIN_MULPDU, kMostPushed);
+}
+
 using Kind = shm::MessageReader::Record::Kind;
 
 bool has_whole_header(const shm::MessageReader::Record& r) {
@@ -155,7 +160,7 @@ Turn MemoryLink::transmit(rdmap::Qp& core, Lock& lock, uint32_t max_ulpdu, uint3
     if (!writer_.has_room() || named_count_ == kMostNamedRecords) return Turn::kBlocked;
     if (!memory_.provide(writer_.end_of_next())) return Turn::kLost;
     const bool is_pushed = is_looking_ && writer_.is_reader_looking();
-    const uint32_t mulpdu = is_pushed ? std::min(most, kMostPushed) : most;
+    const uint32_t mulpdu = is_pushed ? pushed_mulpdu(max_ulpdu) : most;
     ddp::Segment segment;
     if (!core.next_segment(mulpdu, segment)) return Turn::kIdle;
     octets += segment.ulpdu_length();
@@ -167,7 +172,7 @@ Turn MemoryLink::transmit(rdmap::Qp& core, Lock& lock, uint32_t max_ulpdu, uint3
 bool MemoryLink::send_directly(rdmap::DirectWay& core, const rdmap::SendWr& wr, uint32_t max_ulpdu,
                                rdmap::DirectSegment& segment) {
   if (!writer_.has_room() || !memory_.provide(writer_.end_of_next())) return false;
-  if (!core.cut(wr, std::min(mulpdu(max_ulpdu), kMostPushed), segment)) return false;
+  if (!core.cut(wr, pushed_mulpdu(max_ulpdu), segment)) return false;
   const uint32_t payload = segment.payload_length;
   uint8_t* at = writer_.begin(segment.header_length, payload);
   core.write_header(wr, segment, at);
