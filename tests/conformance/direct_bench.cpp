@@ -6,6 +6,7 @@
 #include <atomic>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "engine/wrap/wrap.h"
@@ -69,10 +70,7 @@ class DirectQp final : public engine::wrap::WrapQp {
     return posted;
   }
   engine::Need advance(Time now, engine::Budget budget) override {
-    // Who posts without end must not keep it out.
-    is_awaited_ = true;
-    const std::lock_guard alone(mutex_);
-    is_awaited_ = false;
+    const auto alone = enter();
     direct_ = queued_ = 0;
     // Who spins does not look at the wire.
     budget.is_spinning = std::exchange(is_spinning_, !is_spinning_);
@@ -85,7 +83,24 @@ class DirectQp final : public engine::wrap::WrapQp {
     return need;
   }
 
+  void drain() override {
+    const auto alone = enter();
+    WrapQp::drain();
+  }
+  void abort(std::optional<engine::TermCode> why) override {
+    const auto alone = enter();
+    WrapQp::abort(why);
+  }
+
  private:
+  // Who posts without end must not keep it out.
+  [[nodiscard]] std::unique_lock<std::mutex> enter() {
+    is_awaited_ = true;
+    std::unique_lock alone(mutex_);
+    is_awaited_ = false;
+    return alone;
+  }
+
   DirectCq& cq_;
   const uint32_t depth_;
   std::mutex mutex_;

@@ -225,7 +225,13 @@ TEST_P(Identity, TakenFromAPeekThatHasAPart) {
   char bytes[8] = {};
   Sleeper reader([&] { got = recv(client_, bytes, sizeof bytes, MSG_PEEK | MSG_WAITALL); });
   take(client_, other_.client.get());
-  send_all(server_, "more");
+  // Where the call ends as it wakes, the connection may be over by now, and reset: "half" is
+  // unread.
+  if (does_go_on()) {
+    send_all(server_, "more");
+  } else {
+    send(server_, "more", 4, MSG_NOSIGNAL);
+  }
   reader.join();
   EXPECT_GE(got, 4);
   EXPECT_EQ(std::string_view(bytes, 4), "half");
