@@ -56,17 +56,21 @@ int answer(const message::Accepted& done) {
 template <typename Answer, typename Direct>
 [[gnu::always_inline]] inline Answer do_directly(int fd, Answer nothing,
                                                  const message::Connection*& by, Direct direct) {
-  bool owes_work = false;
+  bool is_brief = false, owes_work = false;
   Answer answer = nothing;
   {
     const BriefUse use(fd);
-    if (message::Connection* c = use ? use->connection() : nullptr; c != nullptr) {
+    is_brief = static_cast<bool>(use);
+    if (message::Connection* c = is_brief ? use->connection() : nullptr; c != nullptr) {
       by = c;
       answer = direct(*c);
       owes_work = c->owes_work();
     }
   }
-  if (by != nullptr && !owes_work) [[likely]]
+  if (is_brief && !owes_work) [[likely]]
+    return answer;
+  const Socket* socket = socket_at(fd);
+  if (socket == nullptr || socket->phase.load(std::memory_order_acquire) != Phase::kMessage)
     return answer;
   const SocketUse use(fd);
   if (!use || use.phase() != Phase::kMessage) return answer;
