@@ -232,6 +232,7 @@ class Stepper {
 };
 
 int run(size_t size) {
+  alarm(kSeconds);
   const pid_t child = fork();
   if (child == 0) {
     if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) die("ptrace");

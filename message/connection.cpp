@@ -15,6 +15,27 @@ namespace {
 // A Reply with the enhanced words has room for so much.
 constexpr size_t kMostPrivateData = MPA_MAX_PD_LENGTH - 4;
 
+template <typename Work>
+constexpr bool kIsReceive = std::is_same_v<Work, ddp_recv_work>;
+
+// The first kMost requests of `work`, as far as they are right, as the engine has them.
+template <unsigned kMost, typename Work>
+struct Batch {
+  explicit Batch(std::span<const Work> work) {
+    while (count < std::min<size_t>(work.size(), kMost) && why == 0) {
+      why = read_work(work[count], slices[count], requests[count]);
+      if (why == 0) ++count;
+    }
+  }
+  auto get() const { return std::span(requests).first(count); }
+
+  using Request = std::conditional_t<kIsReceive<Work>, engine::RecvWr, engine::SendWr>;
+  std::array<std::conditional_t<kIsReceive<Work>, ScatterSlices, GatherSlices>, kMost> slices;
+  std::array<Request, kMost> requests;
+  unsigned count = 0;
+  int why = 0;  // errno of the next one, which is not
+};
+
 }  // namespace
 
 Connection::Connection(Domain& domain, const Settings& settings)
@@ -116,27 +137,6 @@ int Connection::why_refused(engine::Refusal reason) const {
   const Phase phase = endpoint_.phase();
   return phase == Phase::kRunning || phase == Phase::kEnded ? EPIPE : ENOTCONN;
 }
-
-template <typename Work>
-constexpr bool kIsReceive = std::is_same_v<Work, ddp_recv_work>;
-
-// The first kMost requests of `work`, as far as they are right, as the engine has them.
-template <unsigned kMost, typename Work>
-struct Batch {
-  explicit Batch(std::span<const Work> work) {
-    while (count < std::min<size_t>(work.size(), kMost) && why == 0) {
-      why = read_work(work[count], slices[count], requests[count]);
-      if (why == 0) ++count;
-    }
-  }
-  auto get() const { return std::span(requests).first(count); }
-
-  using Request = std::conditional_t<kIsReceive<Work>, engine::RecvWr, engine::SendWr>;
-  std::array<std::conditional_t<kIsReceive<Work>, ScatterSlices, GatherSlices>, kMost> slices;
-  std::array<Request, kMost> requests;
-  unsigned count = 0;
-  int why = 0;  // the next one is not
-};
 
 template <unsigned kMost, typename Work>
 void Connection::post_batch(std::span<const Work> work, Accepted& done) {

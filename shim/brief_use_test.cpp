@@ -49,6 +49,28 @@ class Brief : public testing::Test {
   FakeHandle handle;
 };
 
+// A thread that is inside one until it is told to leave.
+class Inside {
+ public:
+  Inside() {
+    while (!is_inside_) std::this_thread::yield();
+  }
+  ~Inside() { leave(); }
+  void leave() {
+    may_leave_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  std::atomic<bool> is_inside_{false}, may_leave_{false};
+  std::thread thread_{[this] {
+    const BriefUse use(kFd);
+    EXPECT_TRUE(use);
+    is_inside_ = true;
+    while (!may_leave_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }};
+};
+
 TEST_F(Brief, HasWhatTheNumberStandsFor) {
   {
     const BriefUse use(kFd);
@@ -85,18 +107,11 @@ TEST_F(Brief, IsWaitedFor) {
 
 // Not for ever; what it has goes with a later one.
 TEST_F(Brief, ThatLastsIsWaitedForLater) {
-  std::atomic<int> stage{0};
-  std::thread user([&] {
-    const BriefUse use(kFd);
-    stage = 1;
-    while (stage == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  });
-  while (stage == 0) std::this_thread::yield();
+  Inside user;
   drop_fd(kFd);
   EXPECT_EQ(handle.destroyed, 0);
   FakeHandle& first = handle;
-  stage = 2;
-  user.join();
+  user.leave();
   std::this_thread::sleep_for(std::chrono::milliseconds(1100));
   FakeHandle other;
   Socket* socket = enter_fd(kFd);
@@ -135,20 +150,12 @@ TEST_F(Brief, IsOverByAJump) {
 
 // Threads that a forked child has not are not waited for there.
 TEST_F(Brief, OfAParentsThreadIsNobodysInAChild) {
-  std::atomic<int> stage{0};
-  std::thread user([&] {
-    const BriefUse use(kFd);
-    stage = 1;
-    while (stage == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  });
-  while (stage == 0) std::this_thread::yield();
+  Inside user;
   const pid_t child = fork();
   if (child == 0) _exit(time_of_drop() < Duration::from_ms(50) ? 0 : 1);
   int status = -1;
   EXPECT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  stage = 2;
-  user.join();
 }
 
 // There are marks for 256; those of threads that have ended are had again.

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "engine/wrap/wrap.h"
+#include "tests/conformance/bench_around.h"
 
 namespace ddpsock::conformance {
 namespace {
@@ -133,20 +134,12 @@ class DirectEngine final : public engine::wrap::WrapEngine {
   uint32_t depth_ = 0;
 };
 
-class DirectBench final : public Bench {
+class DirectBench final : public BenchAround {
  public:
-  explicit DirectBench(std::unique_ptr<Bench> inner) : inner_(std::move(inner)) {}
+  using BenchAround::BenchAround;
   std::unique_ptr<engine::Engine> make_engine() override {
-    return std::make_unique<DirectEngine>(inner_->make_engine());
+    return std::make_unique<DirectEngine>(inner().make_engine());
   }
-  Joined join(const Wish& wish) override { return inner_->join(wish); }
-  void inject(engine::LowerLayer end, Bytes octets) override { inner_->inject(end, octets); }
-  void finish(engine::LowerLayer end) override { inner_->finish(end); }
-  void cut(engine::LowerLayer end) override { inner_->cut(end); }
-  Time now() override { return inner_->now(); }
-
- private:
-  std::unique_ptr<Bench> inner_;
 };
 
 }  // namespace

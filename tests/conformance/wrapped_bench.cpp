@@ -7,6 +7,7 @@
 #include "engine/wrap/fault.h"
 #include "engine/wrap/pcap.h"
 #include "engine/wrap/trace.h"
+#include "tests/conformance/bench_around.h"
 
 namespace ddpsock::conformance {
 namespace {
@@ -14,21 +15,15 @@ namespace {
 using engine::Engine;
 using WrapEngine = std::unique_ptr<Engine> (*)(std::unique_ptr<Engine>, engine::wrap::Records&);
 
-class WrappedBench final : public Bench {
+class WrappedBench final : public BenchAround {
  public:
   WrappedBench(std::unique_ptr<Bench> inner, WrapEngine wrap)
-      : inner_(std::move(inner)), wrap_(wrap), out_(std::tmpfile()) {}
+      : BenchAround(std::move(inner)), wrap_(wrap), out_(std::tmpfile()) {}
   ~WrappedBench() override { std::fclose(out_); }
 
-  std::unique_ptr<Engine> make_engine() override { return wrap_(inner_->make_engine(), records_); }
-  Joined join(const Wish& wish) override { return inner_->join(wish); }
-  void inject(engine::LowerLayer end, Bytes octets) override { inner_->inject(end, octets); }
-  void finish(engine::LowerLayer end) override { inner_->finish(end); }
-  void cut(engine::LowerLayer end) override { inner_->cut(end); }
-  Time now() override { return inner_->now(); }
+  std::unique_ptr<Engine> make_engine() override { return wrap_(inner().make_engine(), records_); }
 
  private:
-  std::unique_ptr<Bench> inner_;
   const WrapEngine wrap_;
   std::FILE* out_;
   engine::wrap::StdioRecords records_{out_};

@@ -107,6 +107,7 @@ TEST_P(Killed, InTheMiddleOfACall) {
       if (!is_allowed_) GTEST_SKIP() << "no process may be traced";
       FAIL() << "the child has ended";
     }
+    ptrace(PTRACE_SETOPTIONS, child, nullptr, PTRACE_O_EXITKILL);
     ptrace(PTRACE_CONT, child, nullptr, nullptr);
     Fd fd(accept(listener.fd.get(), nullptr, nullptr));
     std::array<std::string, kMessages + 1> rooms;
