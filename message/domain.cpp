@@ -81,7 +81,10 @@ Status<> Domain::start_thread() {
   const int error = pthread_create(&thread, &attributes, run_thread, this);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_attr_destroy(&attributes);
-  if (error != 0) return fail_errno(error);
+  if (error != 0) {
+    poller_.reset();  // of which nobody knows yet
+    return fail_errno(error);
+  }
   pthread_setname_np(thread, "ddpsock");
   has_thread_ = true;
   return {};

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <liburing.h>
 #include <poll.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <array>
@@ -19,6 +20,7 @@
 #include <utility>
 
 #include "base/effort.h"
+#include "base/keep_errno.h"
 #include "base/own_ring.h"
 #include "base/process.h"
 #include "base/sys.h"
@@ -36,10 +38,45 @@ constexpr uint64_t kWake = 0, kIgnored = 1;
 // In the slot's half of an id: the request asks for room to write.
 constexpr uint64_t kForWriting = 1u << 30;
 
+// A child that is forked while the ring has a descriptor inherits one that nobody there knows, and
+// that would be taken for the program's. fork copies descriptors before memory, so that the child
+// cannot tell by what it finds in own_ring: a fork and a ring's time with a number exclude each
+// other. Whoever has waited for too long goes on: the child closes what is still to be seen then.
+constinit std::atomic<bool> is_ring_or_fork_under_way{false};
+[[gnu::tls_model("initial-exec")]] constinit thread_local bool is_fork_under_way = false;
+
+bool begin_ring_or_fork() {
+  constexpr int kMostMs = 1'000;
+  for (int waited = 0; is_ring_or_fork_under_way.exchange(true); ++waited) {
+    if (waited == kMostMs) return false;
+    base::sys.poll(nullptr, 0, 1);
+  }
+  return true;
+}
+void end_ring_or_fork() {
+  is_ring_or_fork_under_way.store(false);
+}
+
+void before_fork() {
+  const base::KeepErrno keep;
+  is_fork_under_way = begin_ring_or_fork();
+}
+void after_fork() {
+  if (std::exchange(is_fork_under_way, false)) end_ring_or_fork();
+}
+void after_fork_in_child() {
+  const base::KeepErrno keep;
+  const int fd = base::own_ring.exchange(-1);
+  if (fd >= 0 && base::is_ring(fd)) base::close_own(fd);
+  is_fork_under_way = false;
+  end_ring_or_fork();
+}
+
 class UringPoller final : public Poller {
  public:
   ~UringPoller() override {
-    if (is_open_) io_uring_queue_exit(&ring_);
+    close();
+    note_number_gone();
   }
   const char* name() const override { return "io_uring"; }
 
@@ -67,6 +104,10 @@ class UringPoller final : public Poller {
   };
   static constexpr size_t kRetiredAtOnce = 32;
 
+  bool set_up();
+  void close();
+  void note_number_gone();
+
   // With mutex_.
   Slot& slot(uint64_t id) { return slots_[slot_of(id)]; }
   void note(uint64_t id);
@@ -83,6 +124,7 @@ class UringPoller final : public Poller {
 
   io_uring ring_{};
   bool is_open_ = false;
+  bool is_number_new_ = false;  // and no fork can be under way
   bool is_registered_ = false;  // ring_ with the thread
   bool is_wake_asked_ = false;
   std::array<char, 64> rings_;  // what the kernel takes from the bell
@@ -99,18 +141,38 @@ class UringPoller final : public Poller {
   uint32_t first_note_ = 0;  // slot plus 1
 };
 
+void UringPoller::close() {
+  if (!std::exchange(is_open_, false)) return;
+  io_uring_queue_exit(&ring_);
+  base::own_ring.store(-1);
+}
+
+void UringPoller::note_number_gone() {
+  if (std::exchange(is_number_new_, false)) end_ring_or_fork();
+}
+
 bool UringPoller::open() {
+  static constinit std::atomic<bool> has_handlers{false};
+  if (!has_handlers.exchange(true)) pthread_atfork(before_fork, after_fork, after_fork_in_child);
   ring_ = {};
   is_open_ = false;
+  is_number_new_ = begin_ring_or_fork();
+  if (set_up() && bell_.open()) return true;
+  close();
+  note_number_gone();
+  return false;
+}
+
+bool UringPoller::set_up() {
   io_uring_params params{};
-  const auto set_up = [&](unsigned flags) {
+  const auto make = [&](unsigned flags) {
     params = {};
     params.flags = IORING_SETUP_R_DISABLED | IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP | flags;
     params.cq_entries = kCompletions;
     return io_uring_queue_init_params(kSubmissions, &ring_, &params);
   };
-  int error = set_up(IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN);
-  if (error == -EINVAL) error = set_up(0);  // before Linux 6.1
+  int error = make(IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN);
+  if (error == -EINVAL) error = make(0);  // before Linux 6.1
   if (error != 0) return false;
   is_open_ = true;
   constexpr unsigned kNeeded = IORING_FEAT_EXT_ARG | IORING_FEAT_NODROP | IORING_FEAT_FAST_POLL;
@@ -122,8 +184,8 @@ bool UringPoller::open() {
     base::close_own(ring_.ring_fd);
     ring_.ring_fd = ring_.enter_ring_fd = high;
   }
-  base::own_ring.store(ring_.ring_fd, std::memory_order_relaxed);
-  return bell_.open();
+  base::own_ring.store(ring_.ring_fd);
+  return true;
 }
 
 void UringPoller::adopt() {
@@ -132,15 +194,16 @@ void UringPoller::adopt() {
   io_uring_enable_rings(&ring_);
   // The thread needs no descriptor then, which the program could close or its children inherit.
   is_registered_ = io_uring_register_ring_fd(&ring_) == 1;
-  if (!is_registered_) return;
-  base::close_own(ring_.ring_fd);
-  ring_.ring_fd = -1;
+  if (is_registered_) {
+    base::close_own(std::exchange(ring_.ring_fd, -1));
+    base::own_ring.store(-1);
+  }
+  note_number_gone();
 }
 
 bool UringPoller::reopen() {
   io_uring before = ring_;
   if (!open()) {
-    if (is_open_) io_uring_queue_exit(&ring_);
     ring_ = before;
     is_open_ = true;
     return false;

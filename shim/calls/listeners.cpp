@@ -44,11 +44,7 @@ void look_for_rings() {
   const base::KeepErrno keep;
   bool has_ring = false;
   visit_open_fds([&](int fd) {
-    if (fd == base::own_ring.load(std::memory_order_relaxed)) return;
-    char path[64], link[64];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    const ssize_t n = readlink(path, link, sizeof link);
-    has_ring |= n > 0 && std::string_view(link, static_cast<size_t>(n)) == "anon_inode:[io_uring]";
+    has_ring |= fd != base::own_ring.load(std::memory_order_relaxed) && base::is_ring(fd);
   });
   if (has_ring) note_ring(Maker::kUnknown);
 }

@@ -330,15 +330,20 @@ class Player {
     for (; e.told_received < e.side->received.size(); ++e.told_received)
       note(name(e) + " received " + describe(e, e.side->received[e.told_received]));
   }
-  std::string describe(End& e, const Completion& c) {
+  // Keys are random: a region that is no longer registered may have had the same STag.
+  static size_t region_of(const End& e, uint32_t stag) {
+    for (size_t i = 0; i < kRegions; ++i)
+      if (e.mr[i] && e.mr[i]->stag == stag) return i;
+    return static_cast<size_t>(std::ranges::find(e.stag, stag) - e.stag.begin());
+  }
+  static std::string describe(const End& e, const Completion& c) {
     std::string text = std::to_string(c.id) + ": status " +
                        std::to_string(static_cast<int>(c.status)) + ", length " +
                        std::to_string(c.length) + (c.is_solicited ? ", solicited" : "") +
                        (c.is_shared ? ", shared" : "");
     if (c.immediate) text += ", immediate " + std::to_string(*c.immediate);
     if (c.invalidated_stag) {
-      const auto at = std::ranges::find(e.stag, *c.invalidated_stag);
-      text += ", invalidated " + std::to_string(at - e.stag.begin());
+      text += ", invalidated " + std::to_string(region_of(e, *c.invalidated_stag));
     }
     return text;
   }

@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "base/kernel_call.h"
+#include "base/own_ring.h"
 #include "ddpsock/ddpsock.h"
 #include "kernel.h"
 #include "tcp.h"
@@ -203,9 +204,28 @@ TEST_F(Untouched, OutputAndErrorOutput) {
     _exit(HasFailure());
   });
   out.close();
-  char byte;
-  EXPECT_EQ(read(in.get(), &byte, 1), 0);
+  std::string written;
+  char part[512];
+  for (ssize_t n; (n = read(in.get(), part, sizeof part)) > 0;) written.append(part, size_t(n));
+  EXPECT_EQ(written, "");
   child.expect_success();
+}
+
+TEST_F(Untouched, AChildForkedWhileTheThreadStartsHasNoRing) {
+  if (column() != Column::kOneSided) GTEST_SKIP() << "a thread is for one-sided operations";
+  const auto has_no_ring_and_listens = [] {
+    for (const std::string& name : names_in("/proc/self/fd"))
+      EXPECT_FALSE(name[0] != '.' && base::is_ring(atoi(name.c_str()))) << name;
+    use_everything();
+  };
+  for (int time = 0; time < 10; ++time) {
+    Child with_no_thread_yet([&] {
+      const Pair pair = connected_pair();
+      Child forked_soon(has_no_ring_and_listens);
+      forked_soon.expect_success();
+    });
+    with_no_thread_yet.expect_success();
+  }
 }
 
 TEST_F(Untouched, Errno) {
