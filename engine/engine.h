@@ -130,6 +130,10 @@ struct MemoryDesc {
   Rights rights = {};
   Pd pd = {};
   uint32_t qp = kAnyQp;  // or the number of the only queue pair that may use it
+  // A sealed file (shm/sealed_file.h) of whose first bytes `memory` is a mapping, and which peers
+  // on this host may be let map, too: what they do there then needs nobody here. Open until the
+  // region is deregistered. -1: it is none.
+  int file = -1;
 };
 
 // A registration: the STag to tell a peer, or to name as a sink.

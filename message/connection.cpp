@@ -204,6 +204,8 @@ unsigned Connection::post_directly(std::span<const Work> work) {
 template unsigned Connection::post_directly(std::span<const ddp_send_work>);
 template unsigned Connection::post_directly(std::span<const ddp_recv_work>);
 template unsigned Connection::post_directly(std::span<const ddp_write_work>);
+template unsigned Connection::post_directly(std::span<const ddp_read_work>);
+template unsigned Connection::post_directly(std::span<const ddp_atomic_work>);
 
 Status<> Connection::shut(bool is_abrupt) {
   return is_begun() ? progress_.shut(is_abrupt) : fail_errno(ENOTCONN);
@@ -265,15 +267,35 @@ Result<ddp_region> Connection::register_memory(MutBytes memory, unsigned rights)
   return endpoint_.regions().add(memory, rights, endpoint_.queue().pd(), progress_.qp_number());
 }
 
+Result<ddp_region> Connection::allocate(size_t length, unsigned rights) {
+  if (const auto opened = open(); !opened) return fail(opened.error());
+  const auto made =
+      endpoint_.regions().allocate(length, rights, endpoint_.queue().pd(), progress_.qp_number());
+  // Where the peer can find it, it is told in passing.
+  if (made && is_begun()) progress_.look();
+  return made;
+}
+
 Status<> Connection::deregister(uint32_t stag) {
+  return end_region([=](Regions& regions) { return regions.remove(stag); });
+}
+Status<> Connection::free(uint32_t stag) {
+  return end_region([=](Regions& regions) { return regions.free(stag); });
+}
+Status<> Connection::take_back(uint32_t stag) {
+  return end_region([=](Regions& regions) { return regions.take_back(stag); });
+}
+
+template <typename End>
+Status<> Connection::end_region(End end) {
   if (!wishes_.is_settled()) return fail_errno(EINVAL);
-  if (const auto done = endpoint_.regions().remove(stag); done || to_int(done.error()) != EBUSY)
+  if (const auto done = end(endpoint_.regions()); done || to_int(done.error()) != EBUSY)
     return done;
   // The peer may have all of its Read while the thread that sent it is still about to say so.
   {
     const Progress::Lock held(progress_);
   }
-  return endpoint_.regions().remove(stag);
+  return end(endpoint_.regions());
 }
 
 Result<unsigned> Connection::poll(std::span<ddp_completion> out) {

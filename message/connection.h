@@ -59,8 +59,6 @@ class Connection final : public Handle {
   // others left to do meanwhile (owes_work()) for catch_up().
   template <typename Work>
   unsigned post_directly(std::span<const Work> work);
-  unsigned post_directly(std::span<const ddp_read_work>) { return 0; }
-  unsigned post_directly(std::span<const ddp_atomic_work>) { return 0; }
   int poll_directly(std::span<ddp_completion> out) { return progress_.poll_directly(out); }
   bool owes_work() const { return progress_.has_notes(); }
   void catch_up() { progress_.catch_up(); }
@@ -83,6 +81,9 @@ class Connection final : public Handle {
   void destroy() override;
   Result<ddp_region> register_memory(MutBytes memory, unsigned rights) override;
   Status<> deregister(uint32_t stag) override;
+  Result<ddp_region> allocate(size_t length, unsigned rights) override;
+  Status<> free(uint32_t stag) override;
+  Status<> take_back(uint32_t stag) override;
   Result<unsigned> poll(std::span<ddp_completion> out) override;
   Result<unsigned> wait(std::span<ddp_completion> out, int timeout_ms) override;
   Result<int> event_fd() override;
@@ -105,6 +106,9 @@ class Connection final : public Handle {
   template <unsigned kMost, typename Work>
   unsigned post_batch_directly(std::span<const Work> work);
   int why_refused(engine::Refusal reason) const;
+  // end(Regions&) ends a registration: EINVAL, EBUSY.
+  template <typename End>
+  Status<> end_region(End end);
 
   Domain& domain_;
   Wishes wishes_;    // has the queue

@@ -44,6 +44,9 @@ class Handle {
   // EOPNOTSUPP where there is nothing of the kind.
   virtual Result<ddp_region> register_memory(MutBytes, unsigned) { return fail_errno(EOPNOTSUPP); }
   virtual Status<> deregister(uint32_t) { return fail_errno(EOPNOTSUPP); }
+  virtual Result<ddp_region> allocate(size_t, unsigned) { return fail_errno(EOPNOTSUPP); }
+  virtual Status<> free(uint32_t) { return fail_errno(EOPNOTSUPP); }
+  virtual Status<> take_back(uint32_t) { return fail_errno(EOPNOTSUPP); }
   virtual Result<unsigned> poll(std::span<ddp_completion>) { return fail_errno(EOPNOTSUPP); }
   virtual Result<unsigned> wait(std::span<ddp_completion>, int) { return fail_errno(EOPNOTSUPP); }
   virtual Result<int> event_fd() { return fail_errno(EOPNOTSUPP); }

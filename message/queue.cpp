@@ -105,6 +105,18 @@ Status<> Queue::deregister(uint32_t stag) {
   return regions_.remove(stag);
 }
 
+Result<ddp_region> Queue::allocate(size_t length, unsigned rights) {
+  return regions_.allocate(length, rights, pd_, engine::kAnyQp);
+}
+
+Status<> Queue::free(uint32_t stag) {
+  return regions_.free(stag);
+}
+
+Status<> Queue::take_back(uint32_t stag) {
+  return regions_.take_back(stag);
+}
+
 unsigned Queue::take(std::span<ddp_completion> out) {
   const unsigned n = inbox_.take(out);
   if (n == out.size()) alarm_.pass_on();

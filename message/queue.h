@@ -53,6 +53,9 @@ class Queue final : public SharedHandle {
   void close() override;
   Result<ddp_region> register_memory(MutBytes memory, unsigned rights) override;
   Status<> deregister(uint32_t stag) override;
+  Result<ddp_region> allocate(size_t length, unsigned rights) override;
+  Status<> free(uint32_t stag) override;
+  Status<> take_back(uint32_t stag) override;
   Result<unsigned> poll(std::span<ddp_completion> out) override;
   Result<unsigned> wait(std::span<ddp_completion> out, int timeout_ms) override {
     return wait_until_closed(is_closed_, out, timeout_ms);

@@ -17,6 +17,10 @@ static_assert(DDP_REMOTE_READ == rdmap::kRemoteRead.bits);
 static_assert(DDP_REMOTE_WRITE == rdmap::kRemoteWrite.bits);
 static_assert(DDP_REMOTE_ATOMIC == rdmap::kRemoteAtomic.bits);
 
+bool are_rights(unsigned rights) {
+  return rights != 0 && (rights & ~kAllRights) == 0;
+}
+
 int errno_of(engine::RegisterError error) {
   switch (error) {
     case engine::RegisterError::kTableFull:
@@ -42,34 +46,85 @@ bool is_deregistered(engine::Engine& engine, const engine::Mr& mr) {
 
 }  // namespace
 
-Result<ddp_region> Regions::add(MutBytes memory, unsigned rights, engine::Pd pd, uint32_t qp) {
-  const auto to = reinterpret_cast<uint64_t>(memory.data());
-  if (rights == 0 || (rights & ~kAllRights) != 0) return fail_errno(EINVAL);
-  if (memory.size() > std::numeric_limits<uint64_t>::max() - to) return fail_errno(EINVAL);
-  std::unique_ptr<Node> node(new (std::nothrow) Node);
-  if (!node) return fail_errno(ENOMEM);
-  const auto mr = engine_.register_memory({.memory = memory,
-                                           .base_to = to,
-                                           .rights = {static_cast<uint8_t>(rights)},
-                                           .pd = pd,
-                                           .qp = qp});
+Result<ddp_region> Regions::add(Link node, const engine::MemoryDesc& desc) {
+  const auto mr = engine_.register_memory(desc);
   if (!mr) return fail_errno(errno_of(mr.error()));
   node->mr = *mr;
   const std::lock_guard lock(mutex_);
   node->next = std::move(first_);
   first_ = std::move(node);
-  return ddp_region{.stag = mr->stag, .rights = rights, .to = to, .length = memory.size()};
+  return ddp_region{.stag = mr->stag,
+                    .rights = desc.rights.bits,
+                    .to = desc.base_to,
+                    .length = desc.memory.size()};
+}
+
+Result<ddp_region> Regions::add(MutBytes memory, unsigned rights, engine::Pd pd, uint32_t qp) {
+  const auto to = reinterpret_cast<uint64_t>(memory.data());
+  if (!are_rights(rights)) return fail_errno(EINVAL);
+  if (memory.size() > std::numeric_limits<uint64_t>::max() - to) return fail_errno(EINVAL);
+  Link node(new (std::nothrow) Node);
+  if (!node) return fail_errno(ENOMEM);
+  return add(std::move(node), {.memory = memory,
+                               .base_to = to,
+                               .rights = {static_cast<uint8_t>(rights)},
+                               .pd = pd,
+                               .qp = qp});
+}
+
+Result<ddp_region> Regions::allocate(size_t length, unsigned rights, engine::Pd pd, uint32_t qp) {
+  if (!are_rights(rights)) return fail_errno(EINVAL);
+  const bool is_for_readers = (rights & (DDP_REMOTE_WRITE | DDP_REMOTE_ATOMIC)) == 0;
+  auto memory = engine::shm::RegionMemory::make(length, is_for_readers);
+  if (!memory) return fail(memory.error());
+  Link node(new (std::nothrow) Node);
+  if (!node) return fail_errno(ENOMEM);
+  const MutBytes bytes = (*memory)->bytes().first(length);
+  // Nobody is to reach by itself what it may not reach at all.
+  const bool is_remote = (rights & ~unsigned{DDP_LOCAL_WRITE}) != 0;
+  const int file = is_remote ? (*memory)->file() : -1;
+  node->own = std::move(*memory);
+  return add(std::move(node), {.memory = bytes,
+                               .base_to = reinterpret_cast<uint64_t>(bytes.data()),
+                               .rights = {static_cast<uint8_t>(rights)},
+                               .pd = pd,
+                               .qp = qp,
+                               .file = file});
+}
+
+Regions::Link* Regions::find(uint32_t stag, bool is_own) {
+  for (Link* at = &first_; *at; at = &(*at)->next)
+    if ((*at)->mr.stag == stag) return ((*at)->own != nullptr) == is_own ? at : nullptr;
+  return nullptr;
+}
+
+Status<> Regions::end(uint32_t stag, bool is_own) {
+  const std::lock_guard lock(mutex_);
+  Link* at = find(stag, is_own);
+  if (at == nullptr) return fail_errno(EINVAL);
+  if (!is_deregistered(engine_, (*at)->mr)) return fail_errno(EBUSY);
+  *at = std::move((*at)->next);
+  return {};
 }
 
 Status<> Regions::remove(uint32_t stag) {
+  return end(stag, false);
+}
+
+Status<> Regions::free(uint32_t stag) {
+  return end(stag, true);
+}
+
+Status<> Regions::take_back(uint32_t stag) {
   const std::lock_guard lock(mutex_);
-  for (std::unique_ptr<Node>* at = &first_; *at; at = &(*at)->next) {
-    if ((*at)->mr.stag != stag) continue;
-    if (!is_deregistered(engine_, (*at)->mr)) return fail_errno(EBUSY);
-    *at = std::move((*at)->next);
-    return {};
-  }
-  return fail_errno(EINVAL);
+  Link* at = find(stag, true);
+  if (at == nullptr) return fail_errno(EINVAL);
+  engine::shm::RegionMemory& memory = *(*at)->own;
+  if (const auto ready = memory.prepare_to_move(); !ready) return ready;
+  if (!is_deregistered(engine_, (*at)->mr)) return fail_errno(EBUSY);
+  const auto moved = memory.move();
+  *at = std::move((*at)->next);
+  return moved;
 }
 
 void Regions::clear() {

@@ -2,6 +2,9 @@
 #include "rdmap/direct_way.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <type_traits>
 #include <variant>
 
 #include "rdmap/send_entry.h"
@@ -21,6 +24,29 @@ bool measure(std::span<const Bytes> ranges, uint32_t most, bool is_inline, Direc
   to.payload = ranges;
   to.payload_length = total;
   return count <= ddp::kMaxSlices;
+}
+
+// What is copied in a call that others wait for.
+constexpr uint32_t kMostReached = 4u << 20;
+
+template <WorkKind kKind, typename Op>
+constexpr bool kIsNamed =
+    std::is_same_v<std::variant_alternative_t<static_cast<size_t>(kKind), decltype(SendWr::op)>,
+                   Op>;
+static_assert(kIsNamed<WorkKind::kSend, op::Send> && kIsNamed<WorkKind::kWrite, op::Write> &&
+              kIsNamed<WorkKind::kRead, op::Read> &&
+              kIsNamed<WorkKind::kImmediate, op::Immediate> &&
+              kIsNamed<WorkKind::kFetchAdd, op::FetchAdd> && kIsNamed<WorkKind::kSwap, op::Swap> &&
+              kIsNamed<WorkKind::kCmpSwap, op::CmpSwap>);
+
+// Eight bytes and their like in one move each, as who looks on may rely on.
+void copy(uint8_t* to, const uint8_t* from, size_t size) {
+  if (size == sizeof(uint64_t) && is_aligned(to) && is_aligned(from)) {
+    std::atomic_ref(*reinterpret_cast<uint64_t*>(to))
+        .store(*reinterpret_cast<const uint64_t*>(from), std::memory_order_relaxed);
+    return;
+  }
+  std::memcpy(to, from, size);
 }
 
 }  // namespace
@@ -58,11 +84,63 @@ void DirectWay::write_header(const SendWr& wr, const DirectSegment& segment, uin
   ddp::write_header(to, qp_.output_.next_header(segment.opcode, word));
 }
 
-void DirectWay::complete(const SendWr& wr, const DirectSegment& segment) {
-  const WorkKind kind = segment.opcode == Opcode::kWrite ? WorkKind::kWrite
-                        : is_immediate(segment.opcode)   ? WorkKind::kImmediate
-                                                         : WorkKind::kSend;
-  qp_.sends_.complete_direct(wr.id, kind, segment.payload_length);
+// The first of all must go to the peer, which may be waiting for it to send anything.
+bool DirectWay::aim(const SendWr& wr, Aim& out) const {
+  if (!qp_.sends_.has_begun()) return false;
+  if (const auto* write = std::get_if<op::Write>(&wr.op)) {
+    DirectSegment segment;  // NOLINT: measure() fills it
+    if (!measure(write->payload, kMostReached, wr.is_inline, segment)) return false;
+    out = {write->stag, segment.payload_length, write->to, kRemoteWrite};
+    return out.length != 0;
+  }
+  if (qp_.sends_.ord() == 0) return false;
+  if (const auto* read = std::get_if<op::Read>(&wr.op)) {
+    out = {read->stag, read->length, read->to, kRemoteRead};
+    return read->length != 0 && read->length <= kMostReached;
+  }
+  const auto atomic = [&](const auto* op) {
+    if (op != nullptr) out = {op->stag, RDMAP_ATOMIC_OPERAND_SIZE, op->to, kRemoteAtomic};
+    return op != nullptr;
+  };
+  return atomic(std::get_if<op::FetchAdd>(&wr.op)) || atomic(std::get_if<op::Swap>(&wr.op)) ||
+         atomic(std::get_if<op::CmpSwap>(&wr.op));
+}
+
+bool DirectWay::fill_sink(const op::Read& read, const uint8_t* from) {
+  const auto sink = stags_.access_and_pin(read.sink_stag, read.sink_to, read.length,
+                                          kLocalWrite | kRemoteWrite, qp_.stream());
+  if (!sink) return false;
+  copy(sink->data(), from, read.length);
+  stags_.unpin(read.sink_stag);
+  return true;
+}
+
+bool DirectWay::reach(const SendWr& wr, const Aim& aim, uint8_t* there, uint64_t& found) {
+  if (const auto* write = std::get_if<op::Write>(&wr.op)) {
+    for (const Bytes range : write->payload) {
+      if (range.empty()) continue;
+      copy(there, range.data(), range.size());
+      there += range.size();
+    }
+    qp_.counters_.bytes_sent.add(aim.length);
+  } else if (const auto* read = std::get_if<op::Read>(&wr.op)) {
+    if (!fill_sink(*read, there)) return false;
+    qp_.counters_.bytes_received.add(aim.length);
+  } else if (!is_aligned(there)) {
+    return false;
+  } else if (const auto* add = std::get_if<op::FetchAdd>(&wr.op)) {
+    found = execute(atomic_request(*add), there);
+  } else if (const auto* swap = std::get_if<op::Swap>(&wr.op)) {
+    found = execute(atomic_request(*swap), there);
+  } else {
+    found = execute(atomic_request(*std::get_if<op::CmpSwap>(&wr.op)), there);
+  }
+  qp_.sends_.note_direct();
+  return true;
+}
+
+void DirectWay::complete(const SendWr& wr, const Aim& aim, uint64_t found) {
+  qp_.sends_.complete_direct(wr.id, kind_of(wr), aim.length, found);
 }
 
 bool DirectWay::place(Bytes header, uint32_t payload) {

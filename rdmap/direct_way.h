@@ -29,6 +29,14 @@ struct DirectSegment {
   std::span<const Bytes> payload;
 };
 
+// What of the peer's memory a request is about.
+struct Aim {
+  uint32_t stag;
+  uint32_t length;
+  uint64_t to;
+  Rights needed;
+};
+
 class DirectWay {
  public:
   // Both outlive it. `stags`: those of `qp`.
@@ -51,7 +59,22 @@ class DirectWay {
   }
   // ... so that it is complete, as its queue is told now. With the lock. REQUIRES: `wr` is
   // signalled.
-  void complete(const SendWr& wr, const DirectSegment& segment);
+  void complete(const SendWr& wr, const DirectSegment& segment) {
+    qp_.sends_.complete_direct(wr.id, kind_of(wr), segment.payload_length);
+  }
+
+  // One-sided work that the peer need not take part in, because its memory lies here, too. What it
+  // wants of that. False: it is no such work, too long to be done in one call, or not right.
+  // REQUIRES: may_send().
+  [[nodiscard]] bool aim(const SendWr& wr, Aim& out) const;
+  // Does it: `there` is what was aimed at. False: it cannot be done so, and has not been. `found`:
+  // by an atomic. Until then all that was sent before has been placed by the peer.
+  [[nodiscard]] bool reach(const SendWr& wr, const Aim& aim, uint8_t* there, uint64_t& found);
+  // A place for its completion, followed by complete() or by release(). In any thread.
+  [[nodiscard]] bool reserve() { return qp_.sends_.reserve_direct(); }
+  void release() { qp_.sends_.release_direct(); }
+  // With the lock.
+  void complete(const SendWr& wr, const Aim& aim, uint64_t found);
 
   // Where the payload of a segment goes: room for it or for more, in this order. False: it is for
   // Qp to place. REQUIRES: all that came before has been placed; `header` is whole.
@@ -62,6 +85,8 @@ class DirectWay {
   bool finish(Completion& out);
 
  private:
+  static WorkKind kind_of(const SendWr& wr) { return static_cast<WorkKind>(wr.op.index()); }
+  bool fill_sink(const op::Read& read, const uint8_t* from);
   bool place_message(Bytes header, uint32_t payload);
   bool place_write(Bytes header, uint32_t payload);
 

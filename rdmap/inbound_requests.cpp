@@ -2,7 +2,6 @@
 #include "rdmap/inbound_requests.h"
 
 #include <algorithm>
-#include <atomic>
 #include <new>
 #include <optional>
 
@@ -16,20 +15,6 @@ constexpr uint32_t response_slots(uint32_t ird) {
 
 bool is_read(const ddp::Delivered& d) {
   return opcode_of(d.rsvd_ulp.control) == Opcode::kReadRequest;
-}
-
-// RFC 7306 section 5.3: atomic against every other stream, and here against the program's own
-// threads. REQUIRES: `memory` is 8 aligned bytes.
-uint64_t execute(const AtomicRequest& r, MutBytes memory) {
-  const std::atomic_ref<uint64_t> target(*reinterpret_cast<uint64_t*>(memory.data()));
-  uint64_t original = target.load(std::memory_order_acquire);
-  while (!target.compare_exchange_weak(original, apply(r, original), std::memory_order_acq_rel)) {
-  }
-  return original;
-}
-
-bool is_aligned(MutBytes memory) {
-  return reinterpret_cast<uintptr_t>(memory.data()) % RDMAP_ATOMIC_OPERAND_SIZE == 0;
 }
 
 }  // namespace
@@ -114,12 +99,12 @@ Result<Response, InboundRequests::Fault> InboundRequests::answer_atomic(Bytes bo
   const auto target =
       stags_.access(request->stag, request->to, RDMAP_ATOMIC_OPERAND_SIZE, kRemoteAtomic, stream_);
   if (!target) return fail(Fault{to_rdmap(target.error())});
-  if (!is_aligned(*target)) {  // RFC 7306 section 8.2
+  if (!is_aligned(target->data())) {  // RFC 7306 section 8.2
     return fail(Fault{TermCode::operation(RDMAP_ECODE_CATASTROPHIC_STREAM)});
   }
   Response r;
   r.is_atomic = true;
-  encode(MutBytes(r.body), AtomicResponse{request->request_id, execute(*request, *target)});
+  encode(MutBytes(r.body), AtomicResponse{request->request_id, execute(*request, target->data())});
   return r;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "rdmap/message.h"
 
+#include <atomic>
 #include <cassert>
 
 namespace ddpsock::rdmap {
@@ -71,6 +72,14 @@ std::optional<AtomicResponse> decode_atomic_response(Bytes body) {
   if (body.size() != RDMAP_ATOMIC_RESPONSE_SIZE) return std::nullopt;
   return AtomicResponse{base::load_be32(body.data() + RDMAP_AS_REQUEST_ID_OFFSET),
                         base::load_be64(body.data() + RDMAP_AS_VALUE_OFFSET)};
+}
+
+uint64_t execute(const AtomicRequest& r, uint8_t* at) {
+  const std::atomic_ref<uint64_t> target(*reinterpret_cast<uint64_t*>(at));
+  uint64_t original = target.load(std::memory_order_acquire);
+  while (!target.compare_exchange_weak(original, apply(r, original), std::memory_order_acq_rel)) {
+  }
+  return original;
 }
 
 uint64_t apply(const AtomicRequest& r, uint64_t original) {

@@ -115,6 +115,13 @@ std::optional<ReadRequest> decode_read_request(Bytes body);
 std::optional<AtomicRequest> decode_atomic_request(Bytes body);
 std::optional<AtomicResponse> decode_atomic_response(Bytes body);
 
+// Carries it out, atomic against every other stream and the program's own threads (RFC 7306 section
+// 5.3), and says what it found. REQUIRES: is_aligned(at), 8 bytes.
+uint64_t execute(const AtomicRequest& r, uint8_t* at);
+inline bool is_aligned(const uint8_t* at) {
+  return reinterpret_cast<uintptr_t>(at) % RDMAP_ATOMIC_OPERAND_SIZE == 0;
+}
+
 // What the operation leaves in memory, RFC 7306 sections 5.1.1 and 5.1.2.
 uint64_t apply(const AtomicRequest& r, uint64_t original);
 

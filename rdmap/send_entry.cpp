@@ -36,7 +36,19 @@ void fill_atomic(SendEntry& e, WorkKind kind, const AtomicRequest& request) {
   e.awaits_response = true;
 }
 
+constexpr uint64_t kAllBits = ~uint64_t{0};
+
 }  // namespace
+
+AtomicRequest atomic_request(const op::FetchAdd& f) {
+  return {AtomicOp::kFetchAdd, 0, f.stag, f.to, f.add, f.field_tops, 0, kAllBits};
+}
+AtomicRequest atomic_request(const op::Swap& s) {
+  return {AtomicOp::kCmpSwap, 0, s.stag, s.to, s.value, kAllBits, 0, 0};
+}
+AtomicRequest atomic_request(const op::CmpSwap& c) {
+  return {AtomicOp::kCmpSwap, 0, c.stag, c.to, c.swap, c.swap_mask, c.compare, c.compare_mask};
+}
 
 Refusal admit(const SendWr& wr, uint32_t ord, StagTable& stags, StreamId stream) {
   const auto payload = [&](std::span<const Bytes> ranges) {
@@ -75,56 +87,45 @@ void fill(SendEntry& e, const SendWr& wr) {
   e.id = wr.id;
   e.is_signalled = wr.is_signalled;
   e.has_fence = wr.has_fence;
-  constexpr uint64_t kAllBits = ~uint64_t{0};
-  std::visit(Overloaded{
-                 [&](const op::Send& s) {
-                   e.kind = WorkKind::kSend;
-                   e.opcode = send_opcode(s);
-                   e.stag = s.invalidate.value_or(0);
-                   fill_payload(e, s.payload, wr.is_inline);
-                 },
-                 [&](const op::Write& w) {
-                   e.kind = WorkKind::kWrite;
-                   e.opcode = Opcode::kWrite;
-                   e.stag = w.stag;
-                   e.to = w.to;
-                   fill_payload(e, w.payload, wr.is_inline);
-                 },
-                 [&](const op::Read& r) {
-                   e.kind = WorkKind::kRead;
-                   e.opcode = Opcode::kReadRequest;
-                   e.read = {r.sink_stag, r.sink_to, r.length, r.stag, r.to};
-                   e.length = r.length;
-                   e.awaits_response = true;
-                   e.has_pin = r.length != 0;
-                 },
-                 [&](const op::Immediate& i) {
-                   e.kind = WorkKind::kImmediate;
-                   e.opcode = immediate_opcode(i);
-                   e.length = RDMAP_IMMEDIATE_SIZE;
-                   base::store_be64(e.body.data(), i.value);
-                   use_body(e, RDMAP_IMMEDIATE_SIZE);
-                 },
-                 [&](const op::FetchAdd& f) {
-                   fill_atomic(
-                       e, WorkKind::kFetchAdd,
-                       {AtomicOp::kFetchAdd, 0, f.stag, f.to, f.add, f.field_tops, 0, kAllBits});
-                 },
-                 [&](const op::Swap& s) {
-                   fill_atomic(e, WorkKind::kSwap,
-                               {AtomicOp::kCmpSwap, 0, s.stag, s.to, s.value, kAllBits, 0, 0});
-                 },
-                 [&](const op::CmpSwap& c) {
-                   fill_atomic(e, WorkKind::kCmpSwap,
-                               {AtomicOp::kCmpSwap, 0, c.stag, c.to, c.swap, c.swap_mask, c.compare,
-                                c.compare_mask});
-                 },
-                 [&](const op::LocalInvalidate& i) {
-                   e.kind = WorkKind::kLocalInvalidate;
-                   e.stag = i.stag;
-                 },
-             },
-             wr.op);
+  std::visit(
+      Overloaded{
+          [&](const op::Send& s) {
+            e.kind = WorkKind::kSend;
+            e.opcode = send_opcode(s);
+            e.stag = s.invalidate.value_or(0);
+            fill_payload(e, s.payload, wr.is_inline);
+          },
+          [&](const op::Write& w) {
+            e.kind = WorkKind::kWrite;
+            e.opcode = Opcode::kWrite;
+            e.stag = w.stag;
+            e.to = w.to;
+            fill_payload(e, w.payload, wr.is_inline);
+          },
+          [&](const op::Read& r) {
+            e.kind = WorkKind::kRead;
+            e.opcode = Opcode::kReadRequest;
+            e.read = {r.sink_stag, r.sink_to, r.length, r.stag, r.to};
+            e.length = r.length;
+            e.awaits_response = true;
+            e.has_pin = r.length != 0;
+          },
+          [&](const op::Immediate& i) {
+            e.kind = WorkKind::kImmediate;
+            e.opcode = immediate_opcode(i);
+            e.length = RDMAP_IMMEDIATE_SIZE;
+            base::store_be64(e.body.data(), i.value);
+            use_body(e, RDMAP_IMMEDIATE_SIZE);
+          },
+          [&](const op::FetchAdd& f) { fill_atomic(e, WorkKind::kFetchAdd, atomic_request(f)); },
+          [&](const op::Swap& s) { fill_atomic(e, WorkKind::kSwap, atomic_request(s)); },
+          [&](const op::CmpSwap& c) { fill_atomic(e, WorkKind::kCmpSwap, atomic_request(c)); },
+          [&](const op::LocalInvalidate& i) {
+            e.kind = WorkKind::kLocalInvalidate;
+            e.stag = i.stag;
+          },
+      },
+      wr.op);
 }
 
 void encode_request(SendEntry& e) {

@@ -52,6 +52,11 @@ constexpr Opcode immediate_opcode(const op::Immediate& immediate) {
   return immediate.is_solicited ? Opcode::kImmediateSe : Opcode::kImmediate;
 }
 
+// The three as the two that are on the wire.
+AtomicRequest atomic_request(const op::FetchAdd& add);
+AtomicRequest atomic_request(const op::Swap& swap);
+AtomicRequest atomic_request(const op::CmpSwap& swap);
+
 // `e` becomes what `wr` asks for; an inline payload is copied. REQUIRES: `wr` was admitted.
 void fill(SendEntry& e, const SendWr& wr);
 // The request of a Read or an atomic becomes the payload. REQUIRES: e.awaits_response.

@@ -87,7 +87,10 @@ class SendQueue {
     has_begun_ = true;
     counters_.sends_direct.add(1);
   }
-  void complete_direct(uint64_t id, WorkKind kind, uint32_t length);
+  void release_direct() { cq_.release(); }
+  void complete_direct(uint64_t id, WorkKind kind, uint32_t length, uint64_t original = 0);
+  // What Start::ord said.
+  uint32_t ord() const { return outbound_.ord(); }
   // Completes everything, as flushed where it is not complete, up to the first request that the LLP
   // holds segments of; with `is_forced` that too.
   void flush(uint64_t sent, bool is_forced);

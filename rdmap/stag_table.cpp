@@ -13,9 +13,6 @@ constexpr uint32_t kMaxIndex = (1u << (32 - kKeyBits)) - 1;
 constexpr uint32_t make_stag(uint32_t index, uint8_t key) {
   return index << kKeyBits | key;
 }
-constexpr uint32_t index_of(uint32_t stag) {
-  return stag >> kKeyBits;
-}
 constexpr uint8_t key_of(uint32_t stag) {
   return static_cast<uint8_t>(stag);
 }
@@ -82,6 +79,16 @@ Result<uint32_t, RegisterError> StagTable::register_region(const MemoryRegion& r
   return make_stag(index, key);
 }
 
+void StagTable::note_shared(uint32_t stag, std::atomic<uint64_t>* shared) {
+  Entry* e = find(stag);
+  assert(e);
+  e->region.shared = shared;
+}
+
+void StagTable::end_sharing(const Entry& e) {
+  if (e.region.shared != nullptr) e.region.shared->store(0, std::memory_order_release);
+}
+
 StagTable::Entry* StagTable::at(uint32_t stag) const {
   const uint32_t index = index_of(stag);
   return index != 0 && index <= capacity_ ? &entries_[index - 1] : nullptr;
@@ -108,6 +115,7 @@ StagTable::Word StagTable::change(Entry& e, const Change& change) {
 Result<void, DeregisterError> StagTable::deregister(uint32_t stag) {
   Entry* e = find(stag);
   if (!e) return fail(DeregisterError::kUnknown);
+  end_sharing(*e);
   const Word left = change(*e, [](Word& word) {
     word.is_leaving = true;
     word.is_registered = word.pins != 0;
@@ -182,6 +190,7 @@ Result<void, AccessError> StagTable::invalidate(uint32_t stag, StreamId who) {
   if (!e || !e->word.load(std::memory_order_relaxed).is_open_to_work())
     return fail(AccessError::kInvalidStag);
   if (!is_associated(*e, who)) return fail(AccessError::kNotAssociated);
+  end_sharing(*e);
   change(*e, [](Word& word) { word.is_usable = false; });
   return {};
 }

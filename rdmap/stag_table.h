@@ -47,7 +47,14 @@ struct MemoryRegion {
   Rights rights;
   uint32_t pd = 0;
   uint32_t qp = kAnyQp;  // or the number of the only queue pair that may use it
+  // 0 once the STag is refused to new work, for who asks it from elsewhere; nullptr: nobody does.
+  std::atomic<uint64_t>* shared = nullptr;
 };
+
+// What an STag is but for its key: 1 for the first place in its table.
+constexpr uint32_t index_of(uint32_t stag) {
+  return stag >> 8;
+}
 
 enum class AccessError : uint8_t {
   kInvalidStag,    // no such STag, or it has been invalidated
@@ -87,6 +94,8 @@ class StagTable {
   // The memory stays the caller's and must outlive the registration. Never yields STag 0.
   Result<uint32_t, RegisterError> register_region(const MemoryRegion& region);
   Result<void, DeregisterError> deregister(uint32_t stag);
+  // MemoryRegion::shared, which was not known before the STag was. REQUIRES: it is registered.
+  void note_shared(uint32_t stag, std::atomic<uint64_t>* shared);
 
   // The `length` bytes at `to`, for an accessor that needs one of `needed`. REQUIRES: length != 0
   // for a meaningful answer; zero-length accesses must not be checked at all (RFC 5040
@@ -138,6 +147,7 @@ class StagTable {
   static Result<MutBytes, AccessError> access(const Entry& e, uint64_t to, uint32_t length,
                                               Rights needed, StreamId who);
   static bool is_associated(const Entry& e, StreamId who);
+  static void end_sharing(const Entry& e);
 
   std::unique_ptr<Entry[]> entries_;  // entry i has STag index i + 1
   RandomSource random_;

@@ -23,6 +23,9 @@ namespace {
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 using Path = std::array<char, 48>;
 
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010  // Linux 5.1
+#endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23  // Linux 5.14
 #endif
@@ -65,14 +68,37 @@ uint64_t device_of_memfds() {
 
 }  // namespace
 
-Result<base::UniqueFd> make_sealed_file(const char* name, size_t size) {
+namespace {
+
+Result<base::UniqueFd> make_memory_file(const char* name, size_t size) {
   if (!may_have_file(size)) return fail_errno(EFBIG);
   base::UniqueFd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.is_valid()) return fail_errno(errno);
   fd = move_out_of_the_way(std::move(fd));
   if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0) return fail_errno(errno);
-  if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return fail_errno(errno);
   return fd;
+}
+
+}  // namespace
+
+Result<base::UniqueFd> make_sealed_file(const char* name, size_t size) {
+  auto fd = make_memory_file(name, size);
+  if (fd && fcntl(fd->get(), F_ADD_SEALS, kSeals) != 0) return fail_errno(errno);
+  return fd;
+}
+
+// What is mapped to write before such a seal stays so.
+Result<MappedFile> make_mapped_file(const char* name, size_t size, bool is_for_readers) {
+  auto file = make_memory_file(name, size);
+  if (!file) return fail(file.error());
+  void* at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file->get(), 0);
+  if (at == MAP_FAILED) return fail_errno(errno);
+  if (fcntl(file->get(), F_ADD_SEALS, kSeals | (is_for_readers ? F_SEAL_FUTURE_WRITE : 0)) != 0) {
+    const int error = errno;
+    munmap(at, size);
+    return fail_errno(error);
+  }
+  return MappedFile{std::move(*file), static_cast<uint8_t*>(at)};
 }
 
 // Opening is not harmless for every kind of file (a device, a FIFO, a server's in user space), and
@@ -114,6 +140,12 @@ Result<uint8_t*> map_sealed_file(int fd, size_t size) {
   void* p = base::map_sparse(size, fd);
   if (p == nullptr) return fail_errno(errno);
   return static_cast<uint8_t*>(p);
+}
+
+Result<const uint8_t*> map_for_reading(int fd, size_t size) {
+  void* p = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
+  if (p == MAP_FAILED) return fail_errno(errno);
+  return static_cast<const uint8_t*>(p);
 }
 
 bool populate(void* from, size_t size) {

@@ -19,6 +19,14 @@ inline constexpr size_t kPage = 4096;
 // Named `name`, close-on-exec, out of the way of programs. ENOSYS, EMFILE, ENFILE, ENOMEM, EFBIG.
 Result<base::UniqueFd> make_sealed_file(const char* name, size_t size);
 
+// The same, mapped whole by its maker; `is_for_readers`: nobody else can map it to write, nor write
+// to it, from then on. EINVAL also: the kernel cannot (before Linux 5.1).
+struct MappedFile {
+  base::UniqueFd file;
+  uint8_t* at = nullptr;  // the caller's to unmap
+};
+Result<MappedFile> make_mapped_file(const char* name, size_t size, bool is_for_readers);
+
 // What process `pid` has open as `fd`, if it is a file in memory: nothing else is opened, nor is a
 // question asked to whoever serves it. EACCES (another user, or a process that hides), ENOENT
 // (gone, or another pid namespace), EPROTO (something else).
@@ -32,6 +40,9 @@ Result<base::UniqueFd> open_sealed_file(uint32_t pid, uint32_t fd, size_t size);
 
 // All of it, shared. ENOMEM.
 Result<uint8_t*> map_sealed_file(int fd, size_t size);
+
+// The same to look at alone. ENOMEM.
+Result<const uint8_t*> map_for_reading(int fd, size_t size);
 
 // Provides the memory behind whole pages; false if there is none, and then they must not be
 // written: the kernel would answer with SIGBUS.

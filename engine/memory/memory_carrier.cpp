@@ -32,6 +32,7 @@ std::array<uint8_t, kBellSize> make_bell() {
 
 Received MemoryCarrier::receive(Pass& pass) {
   if (!pass.budget.may_be_readable) return {};
+  if (!are_regions_told_) tell_regions(pass.core);
   link_.note_look(pass.budget.is_spinning || pass.budget.is_among_spins);
   is_watched_ = !pass.budget.is_spinning;
   if (is_watched_ && !pass.is_fin_received) return look_at_wire(pass);
@@ -45,6 +46,20 @@ Received MemoryCarrier::receive(Pass& pass) {
 bool MemoryCarrier::send_directly(rdmap::DirectWay& core, const rdmap::SendWr& wr,
                                   rdmap::DirectSegment& segment) {
   return !is_wire_lost_ && link_.send_directly(core, wr, max_ulpdu_, segment);
+}
+
+// What lies unread might be for the same memory, or fail.
+uint8_t* MemoryCarrier::locate(const rdmap::Aim& aim) {
+  uint8_t* there = peer_regions_.find(aim.stag, aim.to, aim.length, aim.needed);
+  if (there == nullptr || is_wire_lost_ || link_.has_unread() || memory_.is_peer_table_closed())
+    return nullptr;
+  return there;
+}
+
+void MemoryCarrier::tell_regions(const rdmap::Qp& core) {
+  const shm::RegionTablePlace own = own_regions_.place();
+  are_regions_told_ = own.file != 0;
+  if (are_regions_told_) memory_.tell_table(own, core.stream());
 }
 
 // Not where bells are to be asked for, nor where something of ours waits: that goes on in advance()

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "engine/memory/memory_link.h"
+#include "engine/memory/peer_regions.h"
 #include "engine/queue/carrier.h"
 #include "engine/wire/channel.h"
 
@@ -18,9 +19,13 @@ namespace ddpsock::engine {
 
 class MemoryCarrier final : public Carrier, private DirectCarrier {
  public:
-  // `memory` outlives it.
-  MemoryCarrier(std::unique_ptr<Channel> channel, shm::MessageMemory& memory, const Start& start)
+  // All outlive it. `regions`: of this process, what the peer may reach.
+  MemoryCarrier(std::unique_ptr<Channel> channel, shm::MessageMemory& memory,
+                const shm::RegionTable& regions, const Start& start)
       : channel_(std::move(channel)),
+        memory_(memory),
+        own_regions_(regions),
+        peer_regions_(memory),
         link_(memory, start.tap),
         max_ulpdu_(start.max_ulpdu),
         tap_(start.tap) {}
@@ -45,6 +50,7 @@ class MemoryCarrier final : public Carrier, private DirectCarrier {
   bool send_directly(rdmap::DirectWay& core, const rdmap::SendWr& wr,
                      rdmap::DirectSegment& segment) override;
   void finish_sends() override { ring_directly(); }
+  uint8_t* locate(const rdmap::Aim& aim) override;
   uint32_t receive_directly(rdmap::DirectWay& core, std::span<rdmap::Completion> out) override;
 
   Received look_at_wire(Pass& pass);
@@ -52,7 +58,13 @@ class MemoryCarrier final : public Carrier, private DirectCarrier {
   void ring_directly();
   [[nodiscard]] bool send_bell(Time now);
 
+  void tell_regions(const rdmap::Qp& core);
+
   const std::unique_ptr<Channel> channel_;
+  shm::MessageMemory& memory_;
+  const shm::RegionTable& own_regions_;
+  bool are_regions_told_ = false;
+  shm::PeerRegions peer_regions_;
   MemoryLink link_;
   const uint32_t max_ulpdu_;
   WireTap* const tap_;

@@ -18,7 +18,7 @@ namespace {
 static_assert(sizeof(MessageLane) % kPage == 0);
 constexpr size_t kSize = kPage + 2 * sizeof(MessageLane);
 // Another layout gets another number.
-constexpr uint64_t kLayout = 0x0002'67736d'70646464 ^ kMessageRing;
+constexpr uint64_t kLayout = 0x0003'67736d'70646464 ^ kMessageRing;
 constexpr char kName[] = "ddpsock-message";
 // What is provided at once.
 constexpr uint32_t kStep = 32 * 1024;
@@ -29,11 +29,16 @@ struct MessageMemory::Head {
   Joining joining;
   uint64_t secret;
   SocketName socket;
-  struct End {  // by each about itself
+  struct alignas(kLine) End {  // by each about itself
     std::atomic<uint32_t> pid;
     std::atomic<uint32_t> can_read;   // the other's memory
     std::atomic<uint64_t> secret_at;  // in its address space
-  } ends[2];
+    std::atomic<uint32_t> table;      // the number of its RegionTable's file; 0: none yet
+    std::atomic<uint32_t> is_table_closed;
+    std::atomic<uint64_t> table_secret;
+    std::atomic<uint32_t> pd, qp;
+  };
+  alignas(kLine) End ends[2];
 };
 
 MessageMemory::MessageMemory(uint8_t* mapped, bool is_connected_end)
@@ -127,6 +132,32 @@ void MessageMemory::meet() {
 
 bool MessageMemory::may_name() const {
   return head().ends[is_connected_end_ ? 1 : 0].can_read.load(std::memory_order_relaxed) == 1;
+}
+
+void MessageMemory::tell_table(RegionTablePlace own, rdmap::StreamId stream) {
+  Head::End& end = head().ends[is_connected_end_ ? 0 : 1];
+  end.table_secret.store(own.secret, std::memory_order_relaxed);
+  end.pd.store(stream.pd, std::memory_order_relaxed);
+  end.qp.store(stream.qp, std::memory_order_relaxed);
+  end.table.store(own.file, std::memory_order_release);
+}
+
+MessageMemory::PeerTable MessageMemory::peer_table() const {
+  const Head::End& end = head().ends[is_connected_end_ ? 1 : 0];
+  const uint32_t file = end.table.load(std::memory_order_acquire);
+  return {.pid = end.pid.load(std::memory_order_relaxed),
+          .place = {file, end.table_secret.load(std::memory_order_relaxed)},
+          .stream = {.qp = end.qp.load(std::memory_order_relaxed),
+                     .pd = end.pd.load(std::memory_order_relaxed)}};
+}
+
+void MessageMemory::close_table() {
+  head().ends[is_connected_end_ ? 0 : 1].is_table_closed.store(1, std::memory_order_release);
+}
+
+bool MessageMemory::is_peer_table_closed() const {
+  const Head::End& end = head().ends[is_connected_end_ ? 1 : 0];
+  return end.is_table_closed.load(std::memory_order_acquire) != 0;
 }
 
 bool MessageMemory::provide_more(uint32_t end) {

@@ -17,6 +17,7 @@
 #include "base/fd.h"
 #include "base/result.h"
 #include "engine/memory/message_lane.h"
+#include "engine/memory/region_table.h"
 #include "shm/peer_process.h"
 
 namespace ddpsock::engine::shm {
@@ -56,6 +57,20 @@ class MessageMemory {
   [[nodiscard]] bool read_peer(std::span<const RemoteRange> from, std::span<const MutBytes> to) {
     return peer_.read(from, to);
   }
+
+  // Where memory that the other end may reach is told of (region_table.h), and which of ours it is
+  // the peer of.
+  struct PeerTable {
+    uint32_t pid = 0;
+    RegionTablePlace place;
+    rdmap::StreamId stream;  // the owner's, by its word
+  };
+  void tell_table(RegionTablePlace own, rdmap::StreamId stream);
+  // As the peer says: input.
+  PeerTable peer_table() const;
+  // From now on the peer is to reach nothing by itself: its stream has failed here.
+  void close_table();
+  bool is_peer_table_closed() const;
 
   // Provides memory for bytes [0, end) of the outgoing ring. False: there is none.
   [[nodiscard]] bool provide(uint32_t end) { return end <= provided_ || provide_more(end); }

@@ -60,6 +60,9 @@ class DirectCarrier {
                                            rdmap::DirectSegment& segment) = 0;
   // After one or several.
   virtual void finish_sends() = 0;
+  // Where `aim` lies in this process, all that was sent before being placed. nullptr: nowhere, or
+  // it is to wait. Holds until the next call.
+  virtual uint8_t* locate(const rdmap::Aim& aim) = 0;
   // As Qp::receive_directly().
   virtual uint32_t receive_directly(rdmap::DirectWay& core, std::span<rdmap::Completion> out) = 0;
 

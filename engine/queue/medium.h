@@ -10,11 +10,13 @@
 namespace ddpsock::engine {
 
 class Carrier;  // carrier.h: who names a medium need not know how segments move
+class SoftEngine;
 
 // Makes the carrier of a connection whose Start names it.
 class Medium {
  public:
-  virtual Result<std::unique_ptr<Carrier>, StartError> open(const Start& start,
+  // `engine`: that of the queue pair.
+  virtual Result<std::unique_ptr<Carrier>, StartError> open(SoftEngine& engine, const Start& start,
                                                             const QpAttr& attr) const = 0;
   // Does a byte stream carry it? Then who watches that sees it, too (observer.h).
   virtual bool is_of_stream() const { return false; }

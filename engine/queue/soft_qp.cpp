@@ -30,6 +30,12 @@ bool is_short(const SendWr& wr) {
   return true;
 }
 
+bool is_one_sided(const SendWr& wr) {
+  return !std::holds_alternative<op::Send>(wr.op) &&
+         !std::holds_alternative<op::Immediate>(wr.op) &&
+         !std::holds_alternative<op::LocalInvalidate>(wr.op);
+}
+
 // What the core is to keep of an agreed IRD or ORD. It has room of its own for a Read RTR.
 uint32_t depth(Rtr rtr, uint32_t value, uint32_t most) {
   if (value == mpa::kNotNegotiated) return most;
@@ -66,7 +72,7 @@ SoftQp::~SoftQp() {
 }
 
 Status<StartError> SoftQp::start(const Start& start) {
-  auto carrier = start.medium != nullptr ? start.medium->open(start, attr_)
+  auto carrier = start.medium != nullptr ? start.medium->open(engine_, start, attr_)
                                          : engine_.open_carrier(start, attr_);
   if (!carrier) return fail(carrier.error());
   const Agreement& agreed = start.agreed;
@@ -126,8 +132,12 @@ bool SoftQp::has_news() const {
 
 uint32_t SoftQp::send_directly(std::span<const SendWr> work) {
   if (direct_ == nullptr || !way_->may_send()) return 0;
-  uint32_t sent = 0;
+  uint32_t sent = 0, reached = 0;
   for (const SendWr& wr : work) {
+    if (is_one_sided(wr) && reach_directly(wr)) {
+      ++reached;
+      continue;
+    }
     rdmap::DirectSegment segment;  // NOLINT: cut() fills it
     const bool is_sent =
         wr.is_signalled ? send_signalled_directly(wr) : direct_->send_directly(*way_, wr, segment);
@@ -135,7 +145,30 @@ uint32_t SoftQp::send_directly(std::span<const SendWr> work) {
     ++sent;
   }
   if (sent != 0) direct_->finish_sends();
-  return sent;
+  return sent + reached;
+}
+
+// What tells a completion does so with the lock, and copies much without.
+bool SoftQp::reach_directly(const SendWr& wr) {
+  rdmap::Aim aim;  // NOLINT: aim() fills it
+  if (!way_->aim(wr, aim)) return false;
+  uint8_t* there = direct_->locate(aim);
+  if (there == nullptr) return false;
+  uint64_t found = 0;
+  if (!wr.is_signalled) return way_->reach(wr, aim, there, found);
+  Lock lock = engine_.lock(false);
+  if (!lock || !way_->reserve()) return false;
+  const bool is_long = aim.length > kMostUnderLock;
+  if (is_long) lock.unlock();
+  const bool is_done = way_->reach(wr, aim, there, found);
+  if (is_long) lock.lock();
+  if (is_done) {
+    way_->complete(wr, aim, found);
+    queues_.signal(lock);
+  } else {
+    way_->release();
+  }
+  return is_done;
 }
 
 // What has been sent must be told, so the lock comes first; and then it is for few bytes.

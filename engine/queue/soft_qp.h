@@ -41,6 +41,7 @@ class SoftQp final : public Qp {
   using Lock = std::unique_lock<std::mutex>;
 
   bool send_signalled_directly(const SendWr& wr);
+  bool reach_directly(const SendWr& wr);
   // With the lock, which those that signal let go of meanwhile.
   Turn receive(Pass& pass);
   void settle(Lock& lock, Time now, bool is_lost);

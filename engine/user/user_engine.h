@@ -30,7 +30,7 @@ std::unique_ptr<Engine> open_user_message_engine(const UserMessageConfig& config
 class InMemory final : public Medium {
  public:
   explicit InMemory(shm::MessageMemory& memory) : memory_(memory) {}
-  Result<std::unique_ptr<Carrier>, StartError> open(const Start& start,
+  Result<std::unique_ptr<Carrier>, StartError> open(SoftEngine& engine, const Start& start,
                                                     const QpAttr& attr) const override;
 
  private:
@@ -42,7 +42,7 @@ class InMemory final : public Medium {
 class BetweenChunks final : public Medium {
  public:
   explicit BetweenChunks(FpduWay& stream) : stream_(stream) {}
-  Result<std::unique_ptr<Carrier>, StartError> open(const Start& start,
+  Result<std::unique_ptr<Carrier>, StartError> open(SoftEngine& engine, const Start& start,
                                                     const QpAttr& attr) const override;
   bool is_of_stream() const override { return true; }
 

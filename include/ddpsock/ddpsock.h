@@ -274,6 +274,35 @@ DDP_CALL int ddp_reg(int fd, void* address, size_t length, unsigned rights,
  */
 DDP_CALL int ddp_dereg(int fd, uint32_t stag);
 
+/*
+ * The same for memory of the library's own: `length` zeroed bytes at (void*)region->to, on pages of
+ * their own. A peer in shared memory (DDP_ENGINE) does its Writes, Reads and atomics there by
+ * itself, as this process does by a memory access, at once and whether this process runs or not;
+ * for all other peers, and for requests of more than 4 MB, it is memory like any other. What comes
+ * of it is the same, but for the counters of this end (DDP_STATUS), which see none of them. Reads
+ * of 8 aligned bytes are whole. The pages count against this process from here on. A forked child
+ * does not have them. close() of the last descriptor frees them, too. A process of the same user
+ * that means harm and has been given DDP_REMOTE_WRITE or _ATOMIC keeps the pages until it ends, and
+ * may write to them, for as long as they are this region's; after ddp_free() or ddp_take_back()
+ * nothing it does is seen here. EINVAL   no bytes, no or unknown rights ENOSPC   as ddp_reg()
+ *   ENOMEM   no memory for all of it
+ */
+DDP_CALL int ddp_alloc(int fd, size_t length, unsigned rights, struct ddp_region* region);
+
+/*
+ * Ends the registration and the memory. EINVAL (no such, or from ddp_reg; ddp_dereg() likewise for
+ * what is from ddp_alloc), EBUSY: as ddp_dereg(), and the memory is still there.
+ */
+DDP_CALL int ddp_free(int fd, uint32_t stag);
+
+/*
+ * Ends the registration alone: the bytes stay where they are, on other pages, which no peer has,
+ * and which are the program's, to give back by munmap(address, length). Nothing else may use the
+ * memory meanwhile, neither a thread nor a system call nor a peer: what they write may be lost.
+ * Errors as ddp_free(); ENOMEM: nothing happened, or (too many mappings) it is freed.
+ */
+DDP_CALL int ddp_take_back(int fd, uint32_t stag);
+
 /* Flags of requests. */
 #define DDP_SILENT 0x01u    /* no completion unless it fails */
 #define DDP_FENCE 0x02u     /* start when all earlier Reads and atomics have completed */

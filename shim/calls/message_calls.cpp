@@ -27,6 +27,12 @@ int answer(const Result<T>& result) {
   return result ? static_cast<int>(*result) : fail(to_int(result.error()));
 }
 
+int answer(const Result<ddp_region>& made, ddp_region& to) {
+  if (!made) return fail(to_int(made.error()));
+  to = *made;
+  return 0;
+}
+
 // call(Handle&) on what `fd` is.
 template <typename Call>
 int on_handle(int fd, Call call) {
@@ -138,16 +144,26 @@ namespace message = ddpsock::message;
 int ddp_reg(int fd, void* address, size_t length, unsigned rights, ddp_region* region) {
   if (region == nullptr) return fail(EFAULT);
   return on_handle(fd, [&](message::Handle& handle) {
-    const auto made = handle.register_memory(
-        {static_cast<uint8_t*>(address), address != nullptr ? length : 0}, rights);
-    if (!made) return fail(to_int(made.error()));
-    *region = *made;
-    return 0;
+    const ddpsock::MutBytes memory(static_cast<uint8_t*>(address), address != nullptr ? length : 0);
+    return answer(handle.register_memory(memory, rights), *region);
   });
 }
 
 int ddp_dereg(int fd, uint32_t stag) {
   return on_handle(fd, [=](message::Handle& handle) { return answer(handle.deregister(stag)); });
+}
+
+int ddp_alloc(int fd, size_t length, unsigned rights, ddp_region* region) {
+  if (region == nullptr) return fail(EFAULT);
+  return on_handle(fd, [&](message::Handle& handle) {
+    return answer(handle.allocate(length, rights), *region);
+  });
+}
+int ddp_free(int fd, uint32_t stag) {
+  return on_handle(fd, [=](message::Handle& handle) { return answer(handle.free(stag)); });
+}
+int ddp_take_back(int fd, uint32_t stag) {
+  return on_handle(fd, [=](message::Handle& handle) { return answer(handle.take_back(stag)); });
 }
 
 int ddp_post_send(int fd, const ddp_send_work* work, unsigned count) {
