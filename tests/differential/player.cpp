@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "shm/region_memory.h"
 #include "tests/conformance/rig.h"
 #include "tests/differential/model.h"
 #include "tests/differential/oracle.h"
@@ -33,11 +34,17 @@ std::vector<Range> cut(Range whole, uint32_t pieces) {
   return parts;
 }
 
+bool is_zero(Bytes octets) {
+  return std::ranges::all_of(octets, [](uint8_t octet) { return octet == 0; });
+}
+
 // One end and its memory.
 struct End {
   Side* side = nullptr;
   std::vector<uint8_t> memory;
   std::array<size_t, kRegions> at{};
+  // Of some regions instead, which the other end may be let reach by itself.
+  std::array<std::unique_ptr<engine::shm::RegionMemory>, kRegions> pages;
   std::array<std::optional<engine::Mr>, kRegions> mr;
   std::array<uint32_t, kRegions> stag{};  // the last that the region had
   std::array<uint64_t, kRegions> base_to{};
@@ -92,10 +99,18 @@ class Player {
     const auto from = source().begin() + static_cast<ptrdiff_t>(which * 1000);
     e.memory.assign(from, from + static_cast<ptrdiff_t>(size));
     untouched_[which] = e.memory;
+    for (size_t r = which; r < kRegions; r += 2) {
+      auto made = engine::shm::RegionMemory::make(script_.sizes[r], false);
+      if (!made || (*made)->file() < 0) return fail("no pages");
+      std::copy_n(e.memory.begin() + static_cast<ptrdiff_t>(e.at[r]), script_.sizes[r],
+                  (*made)->bytes().begin());
+      e.pages[r] = std::move(*made);
+    }
     for (size_t r = 0; r < kRegions; ++r)
       model_.begin(static_cast<int>(which), static_cast<int>(r), region(e, r));
   }
   MutBytes region(End& e, size_t r) {
+    if (e.pages[r]) return e.pages[r]->bytes().first(script_.sizes[r]);
     return MutBytes(e.memory).subspan(e.at[r], script_.sizes[r]);
   }
 
@@ -136,8 +151,11 @@ class Player {
       e.mr[i].reset();
       return note(line + (done ? "done" : std::to_string(static_cast<int>(done.error()))));
     }
-    const auto mr = e.side->engine->register_memory(
-        {.memory = region(e, i), .base_to = r.base_to, .rights = r.rights, .pd = e.side->pd});
+    const auto mr = e.side->engine->register_memory({.memory = region(e, i),
+                                                     .base_to = r.base_to,
+                                                     .rights = r.rights,
+                                                     .pd = e.side->pd,
+                                                     .file = e.pages[i] ? e.pages[i]->file() : -1});
     if (mr) {
       e.mr[i] = *mr;
       e.stag[i] = mr->stag;
@@ -288,22 +306,26 @@ class Player {
              return w.id == script_.first_wrong && w.verb == Verb::kSend;
            });
   }
-  // But for STags, which are random, and for what depends on how a message is cut.
+  // But for STags, which are random, for what depends on how a message is cut, and for the number
+  // of a request (MSN): what the asking end could do by itself was never one.
   std::string describe(const engine::TerminateInfo& info) {
     std::string text = conformance::describe(info);
     const rdmap::Terminate& t = info.terminate;
     if (is_a_message_wrong()) return text;
     if (t.segment_length) text += ", of " + std::to_string(*t.segment_length);
-    const auto add = [&](Bytes octets, std::initializer_list<size_t> stags) {
+    const auto add = [&](Bytes octets, std::initializer_list<size_t> words) {
       for (size_t i = 0; i < octets.size(); ++i) {
-        const bool is_stag =
-            std::ranges::any_of(stags, [i](size_t at) { return i >= at && i < at + 4; });
-        text += is_stag ? " *" : " " + std::to_string(octets[i]);
+        const bool is_open =
+            std::ranges::any_of(words, [i](size_t at) { return i >= at && i < at + 4; });
+        text += is_open ? " *" : " " + std::to_string(octets[i]);
       }
     };
     text += ", header";
+    const bool is_request =
+        t.has_read_request || t.ddp_header[DDP_UNTAGGED_QN_OFFSET + 3] == RDMAP_QN_READ_REQUEST;
+    const size_t number_at = is_request ? DDP_UNTAGGED_MSN_OFFSET : DDP_TAGGED_STAG_OFFSET;
     add(Bytes(t.ddp_header).first(t.ddp_header_length),
-        {DDP_TAGGED_STAG_OFFSET, DDP_UNTAGGED_RSVDULP_WORD_OFFSET});
+        {DDP_TAGGED_STAG_OFFSET, DDP_UNTAGGED_RSVDULP_WORD_OFFSET, number_at});
     if (t.has_read_request)
       add(t.read_request, {RDMAP_RR_SINK_STAG_OFFSET, RDMAP_RR_SOURCE_STAG_OFFSET});
     return text;
@@ -404,8 +426,11 @@ class Player {
         const size_t end = r < kRegions ? ends_[i].at[r] : ends_[i].memory.size();
         if (std::memcmp(&ends_[i].memory[at], &untouched_[i][at], end - at) != 0)
           fail(name(ends_[i]) + ": octets between the regions have changed");
-        if (r < kRegions) at = end + script_.sizes[r];
+        if (r < kRegions) at = end + (ends_[i].pages[r] ? 0 : script_.sizes[r]);
       }
+      for (size_t r = 0; r < kRegions; ++r)
+        if (ends_[i].pages[r] && !is_zero(ends_[i].pages[r]->bytes().subspan(script_.sizes[r])))
+          fail(name(ends_[i]) + ": octets behind a region have changed");
     }
   }
 

@@ -181,6 +181,17 @@ TEST_P(Alloc, StaysBehindWhatWasSentBefore) {
   EXPECT_EQ(theirs.bytes()[0], 0);
 }
 
+// The owner has taken it, and failed for it, and the initiator does not know yet.
+TEST_P(Alloc, NothingIsPlacedOnceTheStreamHasFailed) {
+  if (GetParam() != DDP_PROGRESS_CALLER) GTEST_SKIP() << "it is known at once";
+  const Region theirs = allocate(server_, 100);
+  post_send(client_, "no receive for it", 7, DDP_SILENT);
+  ddp_completion done;
+  for (int look = 0; look < 3; ++look) EXPECT_EQ(ddp_poll(server_, &done, 1), 0);
+  ASSERT_EQ(post_write(client_, theirs, "never placed", 0, 1, DDP_SILENT), 1);
+  EXPECT_EQ(theirs.bytes()[0], 0);
+}
+
 TEST_P(Alloc, RightsAreKept) {
   const Region theirs = allocate(server_, 100, DDP_REMOTE_READ), ours = allocate(client_, 100);
   theirs.bytes()[0] = 'r';
