@@ -3,7 +3,8 @@
 // both, sends, polls and posts a receive again, and another steps it (ptrace). What the neighbours
 // do to times they do not do to these.
 //
-//   message_steps SIZE     over the engine that ddprun has chosen
+//   message_steps SIZE        over the engine that ddprun has chosen
+//   message_steps SIZE read   a Read instead, of memory from ddp_alloc(), to its completion
 //
 // Prints one JSON object, a message's share of each: instructions, locked ones, system calls. The
 // library's thread stands still meanwhile, as it does while a program polls.
@@ -75,7 +76,11 @@ Ends connect_ends() {
 
 class Play {
  public:
-  Play(const Ends& ends, size_t size) : ends_(ends), out_(size), in_(size) {
+  Play(const Ends& ends, size_t size, bool is_read)
+      : ends_(ends), is_read_(is_read), out_(size), in_(size) {
+    if (ddp_alloc(ends.b, size, DDP_REMOTE_READ, &there_) != 0 ||
+        ddp_reg(ends.a, in_.data(), size, DDP_LOCAL_WRITE, &here_) != 0)
+      die("memory");
     for (unsigned i = 0; i < kReceives; ++i)
       for (const int fd : {ends_.a, ends_.b}) post_receive(fd);
   }
@@ -88,12 +93,28 @@ class Play {
     work.flags = DDP_SILENT | (out_.size() <= DDP_MAX_INLINE ? DDP_INLINE : 0u);
     if (ddp_post_send(from, &work, 1) != 1) die("ddp_post_send");
     const int to = from == ends_.a ? ends_.b : ends_.a;
-    while (!has_received(to)) {
+    while (!has_completed(to, DDP_RECEIVED)) {
     }
     post_receive(to);
   }
-  void run(int messages) {
+  void read_one() {
+    const ddp_read_work work{.cookie = 0,
+                             .address = in_.data(),
+                             .length = static_cast<uint32_t>(in_.size()),
+                             .stag = here_.stag,
+                             .remote_to = there_.to,
+                             .remote_stag = there_.stag,
+                             .flags = 0};
+    if (ddp_post_read(ends_.a, &work, 1) != 1) die("ddp_post_read");
+    while (!has_completed(ends_.a, DDP_READ)) {
+    }
+  }
+  void send_all(int messages) {
     for (int i = 0; i < messages; ++i) send_one(i % 2 == 0 ? ends_.a : ends_.b);
+  }
+  void run(int messages) {
+    if (!is_read_) return send_all(messages);
+    for (int i = 0; i < messages; ++i) read_one();
   }
 
  private:
@@ -102,26 +123,29 @@ class Play {
     const ddp_recv_work work{.cookie = 0, .iov = &part, .iov_count = 1, .reserved = 0};
     if (ddp_post_recv(fd, &work, 1) != 1) die("ddp_post_recv");
   }
-  static bool has_received(int fd) {
+  static bool has_completed(int fd, ddp_kind kind) {
     std::array<ddp_completion, 4> done;  // NOLINT: filled by the call
     const int n = ddp_poll(fd, done.data(), done.size());
     if (n < 0) die("ddp_poll");
     for (int i = 0; i < n; ++i)
-      if (done[static_cast<size_t>(i)].kind == DDP_RECEIVED) return true;
+      if (done[static_cast<size_t>(i)].kind == kind) return true;
     return false;
   }
 
   const Ends ends_;
+  const bool is_read_;
+  ddp_region here_{}, there_{};
   std::vector<std::byte> out_, in_;
 };
 
-[[noreturn]] void play(size_t size) {
+[[noreturn]] void play(size_t size, bool is_read) {
   alarm(kSeconds);
-  Play play(connect_ends(), size);
-  play.run(kWarmUp);
+  Play play(connect_ends(), size, is_read);
+  play.send_all(kWarmUp);
   mark();
   // The library's thread, which may have taken over meanwhile, stands still.
-  play.run(kWarmUp);
+  play.send_all(kWarmUp);
+  play.run(1);
   mark();
   play.run(kMessages);
   mark();
@@ -231,13 +255,13 @@ class Stepper {
   std::unordered_map<uint64_t, Kind> kinds_;
 };
 
-int run(size_t size) {
+int run(size_t size, bool is_read) {
   alarm(kSeconds);
   const pid_t child = fork();
   if (child == 0) {
     if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) die("ptrace");
     raise(SIGSTOP);
-    play(size);
+    play(size, is_read);
   }
   const Counts counts = Stepper(child).run();
   kill(child, SIGKILL);
@@ -254,9 +278,11 @@ int run(size_t size) {
 }  // namespace ddpsock::bench
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: message_steps SIZE\n");
+  const bool is_read = argc == 3 && std::strcmp(argv[2], "read") == 0;
+  const size_t size = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 0;
+  if (size == 0 || (argc != 2 && !is_read)) {
+    std::fprintf(stderr, "usage: message_steps SIZE [read]\n");
     return 2;
   }
-  return ddpsock::bench::run(std::strtoul(argv[1], nullptr, 10));
+  return ddpsock::bench::run(size, is_read);
 }

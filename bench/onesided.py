@@ -38,10 +38,10 @@ def measure(recorder):
             for size in recorder.thin(sizes):
                 others = [ONE_WAY, *peers.UCX] if wait == "spin" and machine.has_product() else []
                 compare(recorder, f"{what}-{wait}", f"{what} {size_name(size)} {WAITS[wait]}", size, ("us", "lower", "p50_us"),
-                        [ASKED, *ways.messages(), *others], what, wait, place)
+                        [ASKED, *ways.one_sided(), *others], what, wait, place)
     for size in recorder.thin(WRITE_SIZES):
         compare(recorder, "write", f"write {size_name(size)}", size, ("Gb/s", "higher", "gbit_s"),
-                [COPY, *ways.messages(), *peers.UCX], "write", "spin", place)
+                [COPY, *ways.one_sided(), *peers.UCX], "write", "spin", place)
 
 
 def compare(recorder, figure, name, size, metric, compared, what, wait, place):

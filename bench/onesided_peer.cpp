@@ -62,9 +62,15 @@ int serve(const Options& options) {
   link.set_size(sizeof(Report));
   link.set_wait(request.wait);
   link.post_receives(1);
-  std::vector<std::byte> memory = make_buffer(region_size(request.size));
-  ddp_region region =
-      register_all(fd, memory, DDP_REMOTE_READ | DDP_REMOTE_WRITE | DDP_REMOTE_ATOMIC);
+  constexpr unsigned kRights = DDP_REMOTE_READ | DDP_REMOTE_WRITE | DDP_REMOTE_ATOMIC;
+  std::vector<std::byte> memory;
+  ddp_region region;
+  if (options.is_mapped) {
+    if (ddp_alloc(fd, region_size(request.size), kRights, &region) != 0) die("ddp_alloc");
+  } else {
+    memory = make_buffer(region_size(request.size));
+    region = register_all(fd, memory, kRights);
+  }
   link.post_note(bytes_of(region));
   const uint64_t start = cpu_ns();
   link.take_received();

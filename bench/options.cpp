@@ -59,6 +59,8 @@ bool read_option(std::string_view argument, Options& options) {
     options.is_nodelay = true;
   } else if (argument == "--caller") {
     options.is_caller_driven = true;
+  } else if (argument == "--mapped") {
+    options.is_mapped = true;
   } else if (const char* engine = value("--engine=")) {
     options.engine = engine;
   } else {

@@ -15,6 +15,7 @@
 //   --window=N      messages that the sender has under way (64)
 //   --nodelay       TCP_NODELAY also where the case goes without
 //   --caller        message mode: no thread of the library moves the bytes, the program's calls do
+//   --mapped        message mode: what the peer reaches is memory from ddp_alloc()
 //   --engine=NAME   message mode: the engine it must run over
 #ifndef DDPSOCK_BENCH_OPTIONS_H_
 #define DDPSOCK_BENCH_OPTIONS_H_
@@ -40,6 +41,7 @@ struct Options {
   uint64_t window = 64;
   bool is_nodelay = false;
   bool is_caller_driven = false;
+  bool is_mapped = false;
   ddp_depths depths{};  // of sockets in message mode; no sends: plain sockets
   const char* engine = nullptr;
   int cpu = -1;

@@ -20,6 +20,7 @@ class Target:
 
 SHM, USER, PLAIN, PREFERRED = "shm engine", "user engine", "plain TCP", "as rules have it"
 MESSAGES, MESSAGES_SHM, SIW = "user engine, message mode", "shm engine, message mode", "siw"
+MESSAGES_MAPPED = "shm engine, memory from ddp_alloc"
 
 SHM_TARGETS = [
     Target("8 B one way, both spinning, against UCX", "peers", "latency 8 B", SHM, "UCX posix+cma", "at most", 0.7),
@@ -72,6 +73,8 @@ POSTED_SHM_TARGETS = [
     Target("posted sends of 8 B one way, shared memory", "message", "latency 8 B spinning", MESSAGES_SHM, "UCX posix+cma", "at most", 0.7),
     Target("posted sends of 1 MB, shared memory", "message", "window 1 MB spinning", MESSAGES_SHM, "UCX posix+cma", "at least", 1.2),
     Target("a Read of 8 B, shared memory", "onesided", "read 8 B spinning", MESSAGES_SHM, "a posted send, one way, shm engine", "at most", 1.5),
+    Target("a Read of 8 B, memory from ddp_alloc", "onesided", "read 8 B spinning", MESSAGES_MAPPED, "a posted send, one way, shm engine", "at most", 0.5),
+    Target("Writes of 4 KB, memory from ddp_alloc", "onesided", "write 4 KB", MESSAGES_MAPPED, "memcpy", "at least", 0.6),
     Target("Writes of 4 KB, shared memory", "onesided", "write 4 KB", MESSAGES_SHM, "memcpy", "at least", 0.5),
 ]
 

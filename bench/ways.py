@@ -36,10 +36,11 @@ USER_NO_CRC = Way("user engine, CRC off", _under("user"), ("--no-mpa-crc",))
 SIW = Way("siw")
 MESSAGES = Way("user engine, message mode", (str(machine.DDPRUN), "--off", "--"), ("--engine=user",))
 MESSAGES_SHM = Way("shm engine, message mode", MESSAGES.prefix, ("--engine=shm",))
+MESSAGES_MAPPED = Way("shm engine, memory from ddp_alloc", MESSAGES.prefix, (*MESSAGES_SHM.options, "--mapped"))
 MESSAGES_CALLER = Way("user engine, message mode, no thread", MESSAGES.prefix, (*MESSAGES.options, "--caller"))
 
 # What the project offers; every other way is something that it is compared with.
-OURS = {w.name for w in (PRELOADED, USER, SHM, PREFERRED, USER_NO_CRC, MESSAGES, MESSAGES_SHM, MESSAGES_CALLER)}
+OURS = {w.name for w in (PRELOADED, USER, SHM, PREFERRED, USER_NO_CRC, MESSAGES, MESSAGES_SHM, MESSAGES_MAPPED, MESSAGES_CALLER)}
 
 
 @functools.cache
@@ -56,3 +57,8 @@ def _is_accepted(way):
 def messages():
     """Message mode over the engines of this build."""
     return [MESSAGES, MESSAGES_SHM] if machine.has_product() else []
+
+
+def one_sided():
+    """The same for what needs memory that is registered."""
+    return [*messages(), MESSAGES_MAPPED] if machine.has_product() else []

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Memory that the peer lets us reach, and whatever a peer may say instead.
+#include "engine/memory/peer_regions.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <thread>
+
+#include "shm/region_memory.h"
+
+namespace ddpsock::engine::shm {
+namespace {
+
+using rdmap::kAnyQp;
+using rdmap::kRemoteRead;
+using rdmap::kRemoteWrite;
+
+constexpr SocketName kSocket{.netns = 7, .cookie = 9};
+constexpr rdmap::StreamId kOwner{.qp = 3, .pd = 1};
+constexpr uint32_t kStag = 5 << 8 | 0x77;
+constexpr uint64_t kBase = 0x4000, kLength = 5'000;
+
+size_t count_mappings(std::string_view of) {
+  std::ifstream maps("/proc/self/maps");
+  size_t count = 0;
+  for (std::string line; std::getline(maps, line);) count += line.find(of) != std::string::npos;
+  return count;
+}
+
+// Both ends of a connection, and a region of the owner's.
+class PeerRegionsTest : public testing::Test {
+ protected:
+  PeerRegionsTest() : owner_(*MessageMemory::make(kSocket)) {
+    alarm(30);
+    initiator_ = *MessageMemory::join(static_cast<uint32_t>(getpid()),
+                                      static_cast<uint32_t>(owner_->descriptor()), kSocket);
+    EXPECT_TRUE(owner_->settle());
+    regions_.emplace(*initiator_);
+  }
+  ~PeerRegionsTest() override { alarm(0); }
+
+  rdmap::MemoryRegion region(rdmap::Rights rights = kRemoteRead | kRemoteWrite,
+                             uint32_t qp = kOwner.qp, uint32_t pd = kOwner.pd) {
+    return {
+        .buffer = {kBase, memory_->bytes().first(kLength)}, .rights = rights, .pd = pd, .qp = qp};
+  }
+  std::atomic<uint64_t>* share(const rdmap::MemoryRegion& what, uint32_t stag = kStag) {
+    const auto shared = table_.share(stag, what, memory_->file());
+    owner_->tell_table(table_.place(), kOwner);
+    return shared;
+  }
+  uint8_t* find(uint64_t to = kBase, uint64_t length = 8, rdmap::Rights needed = kRemoteRead,
+                uint32_t stag = kStag) {
+    return regions_->find(stag, to, length, needed);
+  }
+
+  std::unique_ptr<MessageMemory> owner_, initiator_;
+  std::unique_ptr<RegionMemory> memory_ = *RegionMemory::make(kLength, false);
+  RegionTable table_;
+  std::optional<PeerRegions> regions_;
+};
+
+TEST_F(PeerRegionsTest, IsTheSameMemory) {
+  EXPECT_EQ(find(), nullptr);
+  ASSERT_NE(share(region()), nullptr);
+  uint8_t* there = find();
+  ASSERT_NE(there, nullptr);
+  EXPECT_NE(there, memory_->bytes().data());
+  there[0] = 'x';
+  EXPECT_EQ(memory_->bytes()[0], 'x');
+  EXPECT_EQ(find(kBase + 100), there + 100);
+}
+
+TEST_F(PeerRegionsTest, BoundsAndRights) {
+  share(region(kRemoteRead));
+  EXPECT_NE(find(kBase, kLength), nullptr);
+  EXPECT_NE(find(kBase + kLength - 1, 1), nullptr);
+  EXPECT_EQ(find(kBase, kLength + 1), nullptr);
+  EXPECT_EQ(find(kBase + kLength, 1), nullptr);
+  EXPECT_EQ(find(kBase - 1, 8), nullptr);
+  EXPECT_EQ(find(kBase + 8, std::numeric_limits<uint64_t>::max()), nullptr);
+  EXPECT_EQ(find(std::numeric_limits<uint64_t>::max(), 8), nullptr);
+  EXPECT_EQ(find(kBase, 8, kRemoteWrite), nullptr);
+  EXPECT_EQ(find(kBase, 8, rdmap::kRemoteAtomic), nullptr);
+  EXPECT_EQ(find(kBase, 8, kRemoteRead, kStag + 1), nullptr);
+  EXPECT_EQ(find(kBase, 8, kRemoteRead, 0), nullptr);
+  EXPECT_EQ(find(kBase, 8, kRemoteRead, ~0u), nullptr);
+}
+
+TEST_F(PeerRegionsTest, WhatIsOverIsUnmapped) {
+  for (int time = 0; time < 10; ++time) {
+    const auto shared = share(region());
+    ASSERT_NE(find(), nullptr);
+    EXPECT_EQ(count_mappings("memfd:ddp-region"), 2u);
+    shared->store(0);
+    EXPECT_EQ(find(), nullptr);
+    EXPECT_EQ(count_mappings("memfd:ddp-region"), 1u);
+  }
+  share(region());
+  ASSERT_NE(find(), nullptr);
+  regions_.reset();
+  EXPECT_EQ(count_mappings("memfd:ddp-region"), 1u);
+}
+
+TEST_F(PeerRegionsTest, IsForThePeerOfItsQueuePairOrDomain) {
+  share(region(kRemoteRead, kOwner.qp + 1));
+  EXPECT_EQ(find(), nullptr);
+  share(region(kRemoteRead, kAnyQp, kOwner.pd + 1));
+  EXPECT_EQ(find(), nullptr);
+  share(region(kRemoteRead, kAnyQp));
+  EXPECT_NE(find(), nullptr);
+}
+
+// 64 places apart they have the same one here.
+TEST_F(PeerRegionsTest, OneThatHasNoRoomWaits) {
+  constexpr uint32_t kOther = kStag + (64 << 8);
+  const auto first = share(region());
+  share(region(), kOther);
+  ASSERT_NE(find(), nullptr);
+  EXPECT_EQ(find(kBase, 8, kRemoteRead, kOther), nullptr);
+  EXPECT_NE(find(), nullptr);
+  first->store(0);
+  EXPECT_NE(find(kBase, 8, kRemoteRead, kOther), nullptr);
+  EXPECT_EQ(find(), nullptr);
+}
+
+// What the owner's file cannot give is not asked for again and again.
+TEST_F(PeerRegionsTest, AFileThatIsAnothersByNow) {
+  const base::UniqueFd number(memory_->file());
+  share(region());
+  ASSERT_EQ(dup3(open("/dev/null", O_RDWR | O_CLOEXEC), number.get(), O_CLOEXEC), number.get());
+  EXPECT_EQ(find(), nullptr);
+  EXPECT_EQ(find(), nullptr);
+}
+
+// A table that is the peer's to write as it likes.
+class HostileTableTest : public PeerRegionsTest {
+ protected:
+  HostileTableTest()
+      : mapped_(*make_mapped_file(kRegionTableName, kRegionTableSize, true)),
+        file_(*reinterpret_cast<RegionTableFile*>(mapped_.at)) {
+    file_.secret = 1;
+    tell(static_cast<uint32_t>(mapped_.file.get()));
+    RegionEntry& e = entry();
+    e.stag = kStag;
+    e.file = static_cast<uint32_t>(memory_->file());
+    e.inode = file_of(memory_->file()).inode;
+    e.base_to = kBase;
+    e.length = kLength;
+    e.rights = 0x1f;
+    e.pd = kOwner.pd;
+    e.qp = kOwner.qp;
+    e.serial = 1;
+  }
+  ~HostileTableTest() override { munmap(mapped_.at, kRegionTableSize); }
+  RegionEntry& entry() { return file_.entries[rdmap::index_of(kStag)]; }
+  void tell(uint32_t number, uint64_t secret = 1) { owner_->tell_table({number, secret}, kOwner); }
+  // As `change` leaves it.
+  template <typename Change>
+  uint8_t* find_with(Change change) {
+    change(entry());
+    entry().serial += 1;
+    return find();
+  }
+
+  MappedFile mapped_;
+  RegionTableFile& file_;
+};
+
+TEST_F(HostileTableTest, AsItShouldBe) {
+  EXPECT_NE(find(), nullptr);
+}
+
+TEST_F(HostileTableTest, LengthsThatAreNotTheFiles) {
+  for (const uint64_t length :
+       {uint64_t{0}, uint64_t{1}, uint64_t{4096}, uint64_t{1} << 20, uint64_t{1} << 40,
+        uint64_t{1} << 62, uint64_t{1} << 63, ~uint64_t{0}, ~uint64_t{4095}})
+    EXPECT_EQ(find_with([=](RegionEntry& e) { e.length = length; }), nullptr) << length;
+  EXPECT_NE(find_with([](RegionEntry& e) { e.length = kLength; }), nullptr);
+}
+
+TEST_F(HostileTableTest, TagsThatWrap) {
+  EXPECT_EQ(find_with([](RegionEntry& e) { e.base_to = ~uint64_t{0} - 10; }), nullptr);
+  EXPECT_NE(find(~uint64_t{0} - 10, 8), nullptr);
+  EXPECT_EQ(find(~uint64_t{0} - 10, kLength + 1), nullptr);
+  EXPECT_EQ(find(0, 8), nullptr);
+}
+
+TEST_F(HostileTableTest, FilesThatAreNoSealedMemory) {
+  int pipe_ends[2];
+  ASSERT_EQ(pipe2(pipe_ends, O_CLOEXEC), 0);
+  const base::UniqueFd in(pipe_ends[0]), out(pipe_ends[1]);
+  const base::UniqueFd device(open("/dev/zero", O_RDWR | O_CLOEXEC));
+  // It could be cut under who reads it.
+  const base::UniqueFd loose(memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(loose.get(), 2 * kPage), 0);
+  for (const int fd : {in.get(), out.get(), device.get(), loose.get(), -1, 1 << 30}) {
+    EXPECT_EQ(find_with([=](RegionEntry& e) {
+                e.file = static_cast<uint32_t>(fd);
+                e.inode = file_of(fd).inode;
+              }),
+              nullptr)
+        << fd;
+  }
+}
+
+TEST_F(HostileTableTest, AnotherRegionsFile) {
+  const auto other = *RegionMemory::make(kLength, false);
+  EXPECT_EQ(find_with([&](RegionEntry& e) { e.file = static_cast<uint32_t>(other->file()); }),
+            nullptr);
+}
+
+// Read-only by its seals, whatever the table says.
+TEST_F(HostileTableTest, RightsThatTheFileHasNot) {
+  const auto other = *RegionMemory::make(kLength, true);
+  EXPECT_EQ(find_with([&](RegionEntry& e) {
+              e.file = static_cast<uint32_t>(other->file());
+              e.inode = file_of(other->file()).inode;
+            }),
+            nullptr);
+}
+
+TEST_F(HostileTableTest, RightsBeyondTheirByte) {
+  EXPECT_EQ(find_with([](RegionEntry& e) { e.rights = 0xffff'ff00; }), nullptr);
+}
+
+TEST_F(HostileTableTest, ATableThatIsNone) {
+  const base::UniqueFd small(std::move(*make_sealed_file("small", kPage)));
+  struct {
+    uint32_t number;
+    uint64_t secret;
+  } const lies[] = {{static_cast<uint32_t>(small.get()), 1},
+                    {static_cast<uint32_t>(mapped_.file.get()), 2},
+                    {~0u, 1},
+                    {1u << 30, 1},
+                    {0, 1}};
+  for (const auto& lie : lies) {
+    tell(lie.number, lie.secret);
+    regions_.emplace(*initiator_);
+    EXPECT_EQ(find(), nullptr) << lie.number;
+    EXPECT_EQ(find(), nullptr) << lie.number;
+  }
+}
+
+TEST_F(HostileTableTest, AnEntryThatChangesAllTheTime) {
+  std::atomic<bool> is_over{false};
+  std::thread changing([&] {
+    for (uint64_t i = 2; !is_over; ++i) {
+      entry().serial.store(i % 7 == 0 ? 0 : i);
+      entry().length = i % 3 == 0 ? kLength : i * 4096;
+      entry().stag = i % 5 == 0 ? kStag + 1 : kStag;
+    }
+  });
+  for (int i = 0; i < 20'000; ++i) {
+    uint8_t* there = find(kBase, kLength);
+    // What is found is there, whatever has been said since.
+    if (there != nullptr) there[kLength - 1] = 1;
+  }
+  is_over = true;
+  changing.join();
+  regions_.reset();
+  EXPECT_EQ(count_mappings("memfd:ddp-region"), 1u);
+}
+
+}  // namespace
+}  // namespace ddpsock::engine::shm
