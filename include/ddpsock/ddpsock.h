@@ -285,7 +285,7 @@ DDP_CALL int ddp_dereg(int fd, uint32_t stag);
  * that means harm and has been given DDP_REMOTE_WRITE or _ATOMIC keeps the pages until it ends, and
  * may write to them, for as long as they are this region's; after ddp_free() or ddp_take_back()
  * nothing it does is seen here. EINVAL   no bytes, no or unknown rights ENOSPC   as ddp_reg()
- *   ENOMEM   no memory for all of it
+ *   ENOMEM   no memory for all of it; more than the machine has
  */
 DDP_CALL int ddp_alloc(int fd, size_t length, unsigned rights, struct ddp_region* region);
 
