@@ -39,8 +39,45 @@ size_t open_fds() {
   return count;
 }
 
+// What the child's calls of interest are.
+enum class Who : uint8_t { kSender, kReceiver, kWriter };
+// Where it writes: memory of the other end's, which it reaches by itself.
+constexpr size_t kPlace = 400;
+
+void write_to(int fd, const ddp_region& there, uint64_t i, std::string_view bytes) {
+  const iovec part = part_of(bytes);
+  const ddp_write_work work{.cookie = 0,
+                            .iov = &part,
+                            .iov_count = 1,
+                            .flags = 0,
+                            .remote_to = there.to + i * kPlace,
+                            .remote_stag = there.stag,
+                            .reserved = 0};
+  EXPECT_EQ(ddp_post_write(fd, &work, 1), 1);
+}
+
+std::string_view place_in(std::string_view memory, uint64_t i) {
+  return memory.substr(i * kPlace, kPlace);
+}
+bool is_whole(std::string_view place, std::string bytes) {
+  bytes.resize(kPlace, '\0');
+  return place == bytes;
+}
+// The one that it was at may be there in part, and those before are there: all `told` at least.
+void expect_written_up_to(uint64_t told, std::string_view memory) {
+  uint64_t i = 0;
+  while (i < kMessages && is_whole(place_in(memory, i), message_of(i))) ++i;
+  EXPECT_GE(i, told);
+  if (i == kMessages) return;
+  const std::string bytes = message_of(i);
+  const std::string_view place = place_in(memory, i);
+  for (size_t at = 0; at < kPlace; ++at)
+    EXPECT_TRUE(place[at] == '\0' || (at < bytes.size() && place[at] == bytes[at])) << at;
+  EXPECT_EQ(memory.find_first_not_of('\0', (i + 1) * kPlace), std::string_view::npos);
+}
+
 // What a child does: a call of interest behind each mark.
-[[noreturn]] void play(const Listener& listener, bool is_sender) {
+[[noreturn]] void play(const Listener& listener, Who who) {
   if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(kNotAllowed);
   raise(SIGSTOP);
   Fd fd = make_socket();
@@ -50,6 +87,8 @@ size_t open_fds() {
   if (connect_to(fd.get(), listener) != 0) _exit(1);
   post_send(fd.get(), "first", 0, DDP_SILENT);
   if (next(fd.get(), DDP_RECEIVED).status != 0) _exit(1);
+  ddp_region there;
+  std::memcpy(&there, room.data(), sizeof there);
   // So that both ends look.
   for (int i = 0; i < 100; ++i) {
     ddp_completion done;
@@ -58,19 +97,18 @@ size_t open_fds() {
   for (uint64_t i = 0; i < kMessages; ++i) {
     const std::string bytes = message_of(i);
     asm volatile("int3");
-    if (is_sender) {
-      post_send(fd.get(), bytes, 0, DDP_SILENT);
-    } else {
-      ddp_completion done;
-      while (ddp_poll(fd.get(), &done, 1) == 0) {
-      }
+    if (who == Who::kSender) post_send(fd.get(), bytes);
+    if (who == Who::kWriter) write_to(fd.get(), there, i, bytes);
+    // That it is done, or has come.
+    ddp_completion done;
+    while (ddp_poll(fd.get(), &done, 1) == 0) {
     }
   }
   asm volatile("int3");
   _exit(0);
 }
 
-class Killed : public testing::TestWithParam<bool> {
+class Killed : public testing::TestWithParam<Who> {
  protected:
   Killed() { arm_alarm(); }
 
@@ -92,9 +130,10 @@ class Killed : public testing::TestWithParam<bool> {
 };
 
 TEST_P(Killed, InTheMiddleOfACall) {
-  const bool is_sender = GetParam();
+  const bool is_sender = GetParam() == Who::kSender, is_writer = GetParam() == Who::kWriter;
+  const bool is_receiver = GetParam() == Who::kReceiver;
   const Listener listener = listen_on_loopback();
-  std::mt19937 random(is_sender ? 1 : 2);
+  std::mt19937 random(static_cast<unsigned>(GetParam()) + 1);
   size_t fds = 0;
   for (int trial = 0; trial < kills() && !HasFailure(); ++trial) {
     SCOPED_TRACE(trial);
@@ -102,7 +141,7 @@ TEST_P(Killed, InTheMiddleOfACall) {
     const uint64_t which = random() % kMessages;
     const int steps = static_cast<int>(random() % kMostSteps);
     const pid_t child = fork();
-    if (child == 0) play(listener, is_sender);
+    if (child == 0) play(listener, GetParam());
     if (!await(child, SIGSTOP)) {
       if (!is_allowed_) GTEST_SKIP() << "no process may be traced";
       FAIL() << "the child has ended";
@@ -117,13 +156,16 @@ TEST_P(Killed, InTheMiddleOfACall) {
     }
     ASSERT_EQ(ddp_establish(fd.get(), kPatienceMs), 0);
     ASSERT_EQ(next(fd.get(), DDP_RECEIVED).bytes, 5u);
-    post_send(fd.get(), "go", 0, DDP_SILENT);
+    ddp_region region;
+    ASSERT_EQ(ddp_alloc(fd.get(), kMessages * kPlace, DDP_REMOTE_WRITE, &region), 0);
+    const std::string_view memory(reinterpret_cast<const char*>(region.to), region.length);
+    post_send(fd.get(), {reinterpret_cast<const char*>(&region), sizeof region}, 0, DDP_SILENT);
     ASSERT_TRUE(await(child, SIGTRAP));
     for (uint64_t i = 0; i < which; ++i) {
-      if (!is_sender) post_send(fd.get(), message_of(i), 0, DDP_SILENT);
+      if (is_receiver) post_send(fd.get(), message_of(i), 0, DDP_SILENT);
       ASSERT_TRUE(go_to_mark(child));
     }
-    if (!is_sender) post_send(fd.get(), message_of(which), 0, DDP_SILENT);
+    if (is_receiver) post_send(fd.get(), message_of(which), 0, DDP_SILENT);
     bool is_there = true;
     for (int i = 0; i < steps && is_there; ++i) {
       ptrace(PTRACE_SINGLESTEP, child, nullptr, nullptr);
@@ -145,6 +187,7 @@ TEST_P(Killed, InTheMiddleOfACall) {
     // The one that it was sending may be there.
     EXPECT_GE(received, is_sender ? which : 0);
     EXPECT_LE(received, is_sender ? which + 1 : 0);
+    if (is_writer) expect_written_up_to(which, memory);
     fd.close();
     if (trial == 4) fds = open_fds();
   }
@@ -153,9 +196,13 @@ TEST_P(Killed, InTheMiddleOfACall) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ends, Killed, testing::Values(true, false), [](const auto& who) {
-  return std::string(who.param ? "TheSender" : "TheReceiver");
-});
+std::string name_of(const testing::TestParamInfo<Who>& tested) {
+  constexpr std::array kNames{"TheSender", "TheReceiver", "TheWriter"};
+  return kNames[static_cast<size_t>(tested.param)];
+}
+
+INSTANTIATE_TEST_SUITE_P(Ends, Killed, testing::Values(Who::kSender, Who::kReceiver, Who::kWriter),
+                         name_of);
 
 }  // namespace
 }  // namespace ddpsock::message_tests
