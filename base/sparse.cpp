@@ -15,11 +15,11 @@ constinit std::atomic<const void*> anonymous{nullptr};
 }  // namespace
 
 // MCL_FUTURE fills what may be accessed, so nothing may until the mapping is unlocked.
-void* map_sparse(size_t size, int fd, off_t offset) {
+void* map_sparse(size_t size, int fd, off_t offset, int protection) {
   const int flags = MAP_SHARED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0);
   void* p = mmap(nullptr, size, PROT_NONE, flags, fd, offset);
   if (p == MAP_FAILED) return nullptr;
-  if (munlock(p, size) != 0 || mprotect(p, size, PROT_READ | PROT_WRITE) != 0) {
+  if (munlock(p, size) != 0 || mprotect(p, size, protection) != 0) {
     const int error = errno;
     munmap(p, size);
     errno = error;

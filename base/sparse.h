@@ -4,6 +4,7 @@
 #ifndef DDPSOCK_BASE_SPARSE_H_
 #define DDPSOCK_BASE_SPARSE_H_
 
+#include <sys/mman.h>
 #include <sys/types.h>
 
 #include <cstddef>
@@ -12,10 +13,10 @@
 namespace ddpsock::base {
 
 // Maps `size` bytes of `fd` from `offset` on, a memfd whose name begins with "ddpsock", or
-// anonymous ones if it is negative (one mapping a process): shared, to read and write, no page
-// provided, also after mlockall(MCL_FUTURE). nullptr with errno where the kernel refuses; munmap()
-// ends it.
-void* map_sparse(size_t size, int fd, off_t offset = 0);
+// anonymous ones if it is negative (one mapping a process): shared, to read and write or as
+// `protection` says, no page provided, also after mlockall(MCL_FUTURE). nullptr with errno where
+// the kernel refuses; munmap() ends it.
+void* map_sparse(size_t size, int fd, off_t offset = 0, int protection = PROT_READ | PROT_WRITE);
 
 // Whether this process ever had such memory.
 bool has_sparse();

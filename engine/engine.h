@@ -310,8 +310,9 @@ class Qp {
   // advance(), drain(), abort() or one of these meanwhile. What they leave goes the usual way; in
   // any mixture the outcome is that of the usual way alone.
   //
-  // Sends now, with nothing queued before it: how many of `work`, from its beginning. They are as
-  // accepted and done; what is signalled has its completion in the queue.
+  // Sends now, with nothing queued before it, or does by itself what it can do to memory of the
+  // peer's: how many of `work`, from its beginning. They are as accepted and done; what is
+  // signalled has its completion in the queue.
   virtual uint32_t send_directly(std::span<const SendWr> /*work*/) { return 0; }
   // Takes what has come as far as it is whole: how many receives are complete by that. Their
   // completions are in `out`, and not in the queue; nothing is taken while that holds any.

@@ -271,8 +271,8 @@ Result<ddp_region> Connection::allocate(size_t length, unsigned rights) {
   if (const auto opened = open(); !opened) return fail(opened.error());
   const auto made =
       endpoint_.regions().allocate(length, rights, endpoint_.queue().pd(), progress_.qp_number());
-  // Where the peer can find it, it is told in passing.
-  if (made && is_begun()) progress_.look();
+  // The peer is told of it where bytes are moved; nothing is to be taken here.
+  if (made && endpoint_.phase() == Phase::kRunning) progress_.push();
   return made;
 }
 

@@ -82,6 +82,11 @@ class Progress {
   // A poll by a few loads, so that a program that asks again and again finds a message as soon as
   // it is there; and that message, where it takes the direct way. kAskAsUsual, or how many.
   int poll_directly(std::span<ddp_completion> out);
+  // Moves what there is to be moved, and takes nothing.
+  void push();
+  // Of a poll for which something is there already: whether it is time to look all the same, so
+  // that who always finds its own completions is seen, and finds what comes, and the end.
+  bool is_look_due() { return attendance_.is_look_due(); }
   // How many of `work`, from its beginning, have been sent by the direct way and are done.
   unsigned send_directly(std::span<const engine::SendWr> work);
   // Whether somebody has left a note meanwhile, which none of the two above has looked at: then the
@@ -99,7 +104,6 @@ class Progress {
   enum class Look : uint8_t { kNone, kWhole, kSpinning };
   // False: somebody is just doing it.
   bool try_run(Look how, Time now);
-  void push();
 
   // With mutex_.
   void run(Look how);

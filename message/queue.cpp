@@ -130,6 +130,11 @@ void Queue::send_held_back() {
   inbox_.connections().visit([](Progress& c) { c.send_held_back(); });
 }
 
+bool Queue::is_look_due() {
+  if (own_ != nullptr) return own_->is_look_due();
+  return found_.fetch_add(1, std::memory_order_relaxed) % kFoundInARow == kFoundInARow - 1;
+}
+
 // Looks at the connections; unless somebody else is just doing that.
 unsigned Queue::drive(std::span<ddp_completion> out) {
   if (own_ != nullptr) {
@@ -148,7 +153,8 @@ unsigned Queue::drive(std::span<ddp_completion> out) {
 Result<unsigned> Queue::poll(std::span<ddp_completion> out) {
   if (out.empty()) return 0u;
   send_held_back();
-  unsigned n = inbox_.has_any() ? take(out) : 0;
+  unsigned n = 0;
+  if (inbox_.has_any() && !is_look_due()) n = take(out);
   if (n == 0) n = drive(out);
   if (n != 0 || !alarm_.is_driven_by_events()) return n;
   alarm_.rearm();

@@ -76,6 +76,8 @@ class Queue final : public SharedHandle {
   Status<> open(unsigned depth);
 
   unsigned take(std::span<ddp_completion> out);
+  // As Progress::is_look_due().
+  bool is_look_due();
   void send_held_back();
   unsigned drive(std::span<ddp_completion> out);
   class Sleep;
@@ -85,6 +87,8 @@ class Queue final : public SharedHandle {
   std::atomic<int64_t> spin_ns_{0};
   std::atomic<bool> is_closed_{false};
   std::atomic<bool> has_held_back_{false};
+  static constexpr uint32_t kFoundInARow = 32;
+  std::atomic<uint32_t> found_{0};
   LookHabit habit_;
   Regions regions_;
   std::unique_ptr<engine::Cq> cq_;

@@ -19,6 +19,7 @@
 #include <new>
 #include <utility>
 
+#include "base/cancellation.h"
 #include "base/effort.h"
 #include "base/keep_errno.h"
 #include "base/own_ring.h"
@@ -42,34 +43,58 @@ constexpr uint64_t kForWriting = 1u << 30;
 // that would be taken for the program's. fork copies descriptors before memory, so that the child
 // cannot tell by what it finds in own_ring: a fork and a ring's time with a number exclude each
 // other. Whoever has waited for too long goes on: the child closes what is still to be seen then.
-constinit std::atomic<bool> is_ring_or_fork_under_way{false};
-[[gnu::tls_model("initial-exec")]] constinit thread_local bool is_fork_under_way = false;
+//
+// In the upper half whose count it is: what a child has copied of its parent's is nothing.
+constinit std::atomic<uint64_t> forks_or_ring{0};
+constexpr uint32_t kRing = ~0u;  // in place of a number of forks
+[[gnu::tls_model("initial-exec")]] constinit thread_local bool is_fork_counted = false;
 
-bool begin_ring_or_fork() {
+// next(count) is what it becomes; nothing: not now.
+template <typename Next>
+bool change_count(Next next) {
+  const uint64_t own = uint64_t{base::process_generation()} << 32;
+  uint64_t before = forks_or_ring.load();
+  for (;;) {
+    const uint32_t count = before >> 32 == own >> 32 ? static_cast<uint32_t>(before) : 0;
+    const std::optional<uint32_t> after = next(count);
+    if (!after) return false;
+    if (forks_or_ring.compare_exchange_weak(before, own | *after)) return true;
+  }
+}
+
+template <typename Next>
+bool await_change(Next next) {
   constexpr int kMostMs = 1'000;
-  for (int waited = 0; is_ring_or_fork_under_way.exchange(true); ++waited) {
+  const base::Uncancelled whole;
+  for (int waited = 0; !change_count(next); ++waited) {
     if (waited == kMostMs) return false;
     base::sys.poll(nullptr, 0, 1);
   }
   return true;
 }
-void end_ring_or_fork() {
-  is_ring_or_fork_under_way.store(false);
+
+using Count = std::optional<uint32_t>;
+bool begin_ring() {
+  return await_change([](uint32_t n) { return n == 0 ? Count(kRing) : std::nullopt; });
+}
+void end_ring() {
+  (void)change_count([](uint32_t) { return Count(0); });
 }
 
 void before_fork() {
   const base::KeepErrno keep;
-  is_fork_under_way = begin_ring_or_fork();
+  is_fork_counted =
+      await_change([](uint32_t n) { return n != kRing ? Count(n + 1) : std::nullopt; });
 }
 void after_fork() {
-  if (std::exchange(is_fork_under_way, false)) end_ring_or_fork();
+  if (!std::exchange(is_fork_counted, false)) return;
+  (void)change_count([](uint32_t n) { return Count(n - 1); });
 }
 void after_fork_in_child() {
   const base::KeepErrno keep;
   const int fd = base::own_ring.exchange(-1);
   if (fd >= 0 && base::is_ring(fd)) base::close_own(fd);
-  is_fork_under_way = false;
-  end_ring_or_fork();
+  is_fork_counted = false;
 }
 
 class UringPoller final : public Poller {
@@ -148,7 +173,7 @@ void UringPoller::close() {
 }
 
 void UringPoller::note_number_gone() {
-  if (std::exchange(is_number_new_, false)) end_ring_or_fork();
+  if (std::exchange(is_number_new_, false)) end_ring();
 }
 
 bool UringPoller::open() {
@@ -156,7 +181,7 @@ bool UringPoller::open() {
   if (!has_handlers.exchange(true)) pthread_atfork(before_fork, after_fork, after_fork_in_child);
   ring_ = {};
   is_open_ = false;
-  is_number_new_ = begin_ring_or_fork();
+  is_number_new_ = begin_ring();
   if (set_up() && bell_.open()) return true;
   close();
   note_number_gone();
@@ -205,6 +230,7 @@ bool UringPoller::reopen() {
   io_uring before = ring_;
   if (!open()) {
     ring_ = before;
+    base::own_ring.store(ring_.ring_fd);
     is_open_ = true;
     return false;
   }

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <type_traits>
 #include <variant>
 
 #include "rdmap/send_entry.h"
@@ -29,24 +28,16 @@ bool measure(std::span<const Bytes> ranges, uint32_t most, bool is_inline, Direc
 // What is copied in a call that others wait for.
 constexpr uint32_t kMostReached = 4u << 20;
 
-template <WorkKind kKind, typename Op>
-constexpr bool kIsNamed =
-    std::is_same_v<std::variant_alternative_t<static_cast<size_t>(kKind), decltype(SendWr::op)>,
-                   Op>;
-static_assert(kIsNamed<WorkKind::kSend, op::Send> && kIsNamed<WorkKind::kWrite, op::Write> &&
-              kIsNamed<WorkKind::kRead, op::Read> &&
-              kIsNamed<WorkKind::kImmediate, op::Immediate> &&
-              kIsNamed<WorkKind::kFetchAdd, op::FetchAdd> && kIsNamed<WorkKind::kSwap, op::Swap> &&
-              kIsNamed<WorkKind::kCmpSwap, op::CmpSwap>);
-
-// Eight bytes and their like in one move each, as who looks on may rely on.
+// Eight aligned bytes in one move, as who looks on may rely on; one of the two is shared.
 void copy(uint8_t* to, const uint8_t* from, size_t size) {
-  if (size == sizeof(uint64_t) && is_aligned(to) && is_aligned(from)) {
-    std::atomic_ref(*reinterpret_cast<uint64_t*>(to))
-        .store(*reinterpret_cast<const uint64_t*>(from), std::memory_order_relaxed);
+  if (size != sizeof(uint64_t) || !is_aligned(to) || !is_aligned(from)) {
+    std::memcpy(to, from, size);
     return;
   }
-  std::memcpy(to, from, size);
+  // Before C++26 none to constant memory.
+  auto* const source = reinterpret_cast<uint64_t*>(const_cast<uint8_t*>(from));
+  const uint64_t word = std::atomic_ref(*source).load(std::memory_order_relaxed);
+  std::atomic_ref(*reinterpret_cast<uint64_t*>(to)).store(word, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -106,16 +97,20 @@ bool DirectWay::aim(const SendWr& wr, Aim& out) const {
          atomic(std::get_if<op::CmpSwap>(&wr.op));
 }
 
-bool DirectWay::fill_sink(const op::Read& read, const uint8_t* from) {
-  const auto sink = stags_.access_and_pin(read.sink_stag, read.sink_to, read.length,
-                                          kLocalWrite | kRemoteWrite, qp_.stream());
+bool DirectWay::fill_sink(const op::Read& read, const uint8_t* from, bool has_lock) {
+  constexpr Rights kNeeded = kLocalWrite | kRemoteWrite;
+  const auto sink =
+      has_lock
+          ? stags_.access(read.sink_stag, read.sink_to, read.length, kNeeded, qp_.stream())
+          : stags_.access_and_pin(read.sink_stag, read.sink_to, read.length, kNeeded, qp_.stream());
   if (!sink) return false;
   copy(sink->data(), from, read.length);
-  stags_.unpin(read.sink_stag);
+  if (!has_lock) stags_.unpin(read.sink_stag);
   return true;
 }
 
-bool DirectWay::reach(const SendWr& wr, const Aim& aim, uint8_t* there, uint64_t& found) {
+bool DirectWay::reach(const SendWr& wr, const Aim& aim, uint8_t* there, bool has_lock,
+                      uint64_t& found) {
   if (const auto* write = std::get_if<op::Write>(&wr.op)) {
     for (const Bytes range : write->payload) {
       if (range.empty()) continue;
@@ -124,7 +119,7 @@ bool DirectWay::reach(const SendWr& wr, const Aim& aim, uint8_t* there, uint64_t
     }
     qp_.counters_.bytes_sent.add(aim.length);
   } else if (const auto* read = std::get_if<op::Read>(&wr.op)) {
-    if (!fill_sink(*read, there)) return false;
+    if (!fill_sink(*read, there, has_lock)) return false;
     qp_.counters_.bytes_received.add(aim.length);
   } else if (!is_aligned(there)) {
     return false;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The short way through a queue pair, for an LLP that takes a segment whole as soon as it is asked
 // and loses nothing: a Send, Immediate Data or Write of one segment goes out without an entry in
-// the send queue, and comes in without an open placement. It is for the common case alone: whatever
+// the send queue, and comes in without an open placement; and one-sided work on memory of the
+// peer's that lies here, too, is done without a segment. It is for the common case alone: whatever
 // would have to wait, be cut, be answered or be refused is left to Qp, whose state it shares; so
 // both may be mixed at any time, and what a peer or the program sees is the same.
 //
@@ -67,10 +68,12 @@ class DirectWay {
   // wants of that. False: it is no such work, too long to be done in one call, or not right.
   // REQUIRES: may_send().
   [[nodiscard]] bool aim(const SendWr& wr, Aim& out) const;
-  // Does it: `there` is what was aimed at. False: it cannot be done so, and has not been. `found`:
-  // by an atomic. Until then all that was sent before has been placed by the peer.
-  [[nodiscard]] bool reach(const SendWr& wr, const Aim& aim, uint8_t* there, uint64_t& found);
-  // A place for its completion, followed by complete() or by release(). In any thread.
+  // Does it; `found`: by an atomic. False: it cannot be done so, and has not been. REQUIRES: aim()
+  // said `aim`, which is `there`; the peer has placed all that was sent before.
+  // `has_lock`: nothing of ours is deregistered meanwhile.
+  [[nodiscard]] bool reach(const SendWr& wr, const Aim& aim, uint8_t* there, bool has_lock,
+                           uint64_t& found);
+  // A place for its completion, followed by complete() or by release().
   [[nodiscard]] bool reserve() { return qp_.sends_.reserve_direct(); }
   void release() { qp_.sends_.release_direct(); }
   // With the lock.
@@ -85,8 +88,7 @@ class DirectWay {
   bool finish(Completion& out);
 
  private:
-  static WorkKind kind_of(const SendWr& wr) { return static_cast<WorkKind>(wr.op.index()); }
-  bool fill_sink(const op::Read& read, const uint8_t* from);
+  bool fill_sink(const op::Read& read, const uint8_t* from, bool has_lock);
   bool place_message(Bytes header, uint32_t payload);
   bool place_write(Bytes header, uint32_t payload);
 

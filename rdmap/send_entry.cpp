@@ -28,8 +28,7 @@ void fill_payload(SendEntry& e, std::span<const Bytes> ranges, bool is_inline) {
   use_body(e, e.length);
 }
 
-void fill_atomic(SendEntry& e, WorkKind kind, const AtomicRequest& request) {
-  e.kind = kind;
+void fill_atomic(SendEntry& e, const AtomicRequest& request) {
   e.opcode = Opcode::kAtomicRequest;
   e.atomic = request;
   e.length = RDMAP_ATOMIC_OPERAND_SIZE;
@@ -85,47 +84,40 @@ void dismiss(std::span<const SendWr> work, StagTable& stags) {
 void fill(SendEntry& e, const SendWr& wr) {
   e = SendEntry{};
   e.id = wr.id;
+  e.kind = kind_of(wr);
   e.is_signalled = wr.is_signalled;
   e.has_fence = wr.has_fence;
-  std::visit(
-      Overloaded{
-          [&](const op::Send& s) {
-            e.kind = WorkKind::kSend;
-            e.opcode = send_opcode(s);
-            e.stag = s.invalidate.value_or(0);
-            fill_payload(e, s.payload, wr.is_inline);
-          },
-          [&](const op::Write& w) {
-            e.kind = WorkKind::kWrite;
-            e.opcode = Opcode::kWrite;
-            e.stag = w.stag;
-            e.to = w.to;
-            fill_payload(e, w.payload, wr.is_inline);
-          },
-          [&](const op::Read& r) {
-            e.kind = WorkKind::kRead;
-            e.opcode = Opcode::kReadRequest;
-            e.read = {r.sink_stag, r.sink_to, r.length, r.stag, r.to};
-            e.length = r.length;
-            e.awaits_response = true;
-            e.has_pin = r.length != 0;
-          },
-          [&](const op::Immediate& i) {
-            e.kind = WorkKind::kImmediate;
-            e.opcode = immediate_opcode(i);
-            e.length = RDMAP_IMMEDIATE_SIZE;
-            base::store_be64(e.body.data(), i.value);
-            use_body(e, RDMAP_IMMEDIATE_SIZE);
-          },
-          [&](const op::FetchAdd& f) { fill_atomic(e, WorkKind::kFetchAdd, atomic_request(f)); },
-          [&](const op::Swap& s) { fill_atomic(e, WorkKind::kSwap, atomic_request(s)); },
-          [&](const op::CmpSwap& c) { fill_atomic(e, WorkKind::kCmpSwap, atomic_request(c)); },
-          [&](const op::LocalInvalidate& i) {
-            e.kind = WorkKind::kLocalInvalidate;
-            e.stag = i.stag;
-          },
-      },
-      wr.op);
+  std::visit(Overloaded{
+                 [&](const op::Send& s) {
+                   e.opcode = send_opcode(s);
+                   e.stag = s.invalidate.value_or(0);
+                   fill_payload(e, s.payload, wr.is_inline);
+                 },
+                 [&](const op::Write& w) {
+                   e.opcode = Opcode::kWrite;
+                   e.stag = w.stag;
+                   e.to = w.to;
+                   fill_payload(e, w.payload, wr.is_inline);
+                 },
+                 [&](const op::Read& r) {
+                   e.opcode = Opcode::kReadRequest;
+                   e.read = {r.sink_stag, r.sink_to, r.length, r.stag, r.to};
+                   e.length = r.length;
+                   e.awaits_response = true;
+                   e.has_pin = r.length != 0;
+                 },
+                 [&](const op::Immediate& i) {
+                   e.opcode = immediate_opcode(i);
+                   e.length = RDMAP_IMMEDIATE_SIZE;
+                   base::store_be64(e.body.data(), i.value);
+                   use_body(e, RDMAP_IMMEDIATE_SIZE);
+                 },
+                 [&](const op::FetchAdd& f) { fill_atomic(e, atomic_request(f)); },
+                 [&](const op::Swap& s) { fill_atomic(e, atomic_request(s)); },
+                 [&](const op::CmpSwap& c) { fill_atomic(e, atomic_request(c)); },
+                 [&](const op::LocalInvalidate& i) { e.stag = i.stag; },
+             },
+             wr.op);
 }
 
 void encode_request(SendEntry& e) {

@@ -7,7 +7,6 @@
 namespace ddpsock::rdmap {
 namespace {
 
-constexpr uint32_t kKeyBits = 8;
 constexpr uint32_t kMaxIndex = (1u << (32 - kKeyBits)) - 1;
 
 constexpr uint32_t make_stag(uint32_t index, uint8_t key) {
@@ -74,6 +73,7 @@ Result<uint32_t, RegisterError> StagTable::register_region(const MemoryRegion& r
   const uint8_t key = is_same ? static_cast<uint8_t>(random + 1) : random;
   free_ = e.next_free;
   e.region = region;
+  e.shared = nullptr;
   e.word.store({.key = key, .is_registered = true, .is_usable = true}, std::memory_order_release);
   ++size_;
   return make_stag(index, key);
@@ -82,11 +82,11 @@ Result<uint32_t, RegisterError> StagTable::register_region(const MemoryRegion& r
 void StagTable::note_shared(uint32_t stag, std::atomic<uint64_t>* shared) {
   Entry* e = find(stag);
   assert(e);
-  e->region.shared = shared;
+  e->shared = shared;
 }
 
 void StagTable::end_sharing(const Entry& e) {
-  if (e.region.shared != nullptr) e.region.shared->store(0, std::memory_order_release);
+  if (e.shared != nullptr) e.shared->store(0, std::memory_order_release);
 }
 
 StagTable::Entry* StagTable::at(uint32_t stag) const {

@@ -47,13 +47,12 @@ struct MemoryRegion {
   Rights rights;
   uint32_t pd = 0;
   uint32_t qp = kAnyQp;  // or the number of the only queue pair that may use it
-  // 0 once the STag is refused to new work, for who asks it from elsewhere; nullptr: nobody does.
-  std::atomic<uint64_t>* shared = nullptr;
 };
 
-// What an STag is but for its key: 1 for the first place in its table.
+// The random part of an STag, and the rest: 1 for the first place in its table.
+inline constexpr uint32_t kKeyBits = 8;
 constexpr uint32_t index_of(uint32_t stag) {
-  return stag >> 8;
+  return stag >> kKeyBits;
 }
 
 enum class AccessError : uint8_t {
@@ -94,7 +93,8 @@ class StagTable {
   // The memory stays the caller's and must outlive the registration. Never yields STag 0.
   Result<uint32_t, RegisterError> register_region(const MemoryRegion& region);
   Result<void, DeregisterError> deregister(uint32_t stag);
-  // MemoryRegion::shared, which was not known before the STag was. REQUIRES: it is registered.
+  // What others go by who use the region without asking here: becomes 0 as soon as the STag is
+  // refused to new work. Outlives the registration. REQUIRES: it is registered.
   void note_shared(uint32_t stag, std::atomic<uint64_t>* shared);
 
   // The `length` bytes at `to`, for an accessor that needs one of `needed`. REQUIRES: length != 0
@@ -137,6 +137,7 @@ class StagTable {
   struct Entry {
     std::atomic<Word> word{};
     MemoryRegion region;  // written while it is not registered, and has no pins
+    std::atomic<uint64_t>* shared = nullptr;
     uint32_t next_free = 0;
   };
   Entry* at(uint32_t stag) const;

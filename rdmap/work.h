@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <variant>
 
 #include "base/bytes.h"
@@ -114,6 +115,20 @@ enum class WorkKind : uint8_t {
   kLocalInvalidate,
   kReceive,
 };
+
+constexpr WorkKind kind_of(const SendWr& wr) {
+  return static_cast<WorkKind>(wr.op.index());
+}
+template <WorkKind kKind, typename Op>
+inline constexpr bool kIsKindOf =
+    std::is_same_v<std::variant_alternative_t<static_cast<size_t>(kKind), decltype(SendWr::op)>,
+                   Op>;
+static_assert(kIsKindOf<WorkKind::kSend, op::Send> && kIsKindOf<WorkKind::kWrite, op::Write> &&
+              kIsKindOf<WorkKind::kRead, op::Read> &&
+              kIsKindOf<WorkKind::kImmediate, op::Immediate> &&
+              kIsKindOf<WorkKind::kFetchAdd, op::FetchAdd> &&
+              kIsKindOf<WorkKind::kSwap, op::Swap> && kIsKindOf<WorkKind::kCmpSwap, op::CmpSwap> &&
+              kIsKindOf<WorkKind::kLocalInvalidate, op::LocalInvalidate>);
 
 enum class WorkStatus : uint8_t {
   kOk,

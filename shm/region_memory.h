@@ -11,7 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/result.h"
-#include "shm/sealed_file.h"
+#include "shm/own_file.h"
 
 namespace ddpsock::engine::shm {
 
@@ -28,27 +28,22 @@ class RegionMemory {
 
   MutBytes bytes() const { return {at_, size_}; }
   // -1: it has none.
-  int file() const { return file_.get(); }
+  int file() const { return file_.number(); }
 
   // Provides what move() needs. ENOMEM.
   Status<> prepare_to_move();
   // Its bytes are in pages that no peer has, at the same address, and the caller's to unmap: of
-  // those nothing is this object's any more. What others write meanwhile may be lost. ENOMEM (too
-  // many mappings): nothing happened. REQUIRES: prepare_to_move().
+  // those nothing is this object's any more. What others write meanwhile may be lost. ENOSPC (too
+  // many mappings): the memory is lost. REQUIRES: prepare_to_move().
   Status<> move();
 
  private:
   RegionMemory(uint8_t* at, size_t size, base::UniqueFd file);
-  void close_file();
-  static void close_inherited();
-  static RegionMemory* first;
 
   uint8_t* at_;
   const size_t size_;
-  base::UniqueFd file_;
-  const FileId id_;
+  const OwnFile file_;
   uint8_t* spare_ = nullptr;
-  RegionMemory* next_ = nullptr;
 };
 
 }  // namespace ddpsock::engine::shm

@@ -27,7 +27,8 @@ using Path = std::array<char, 48>;
 #define F_SEAL_FUTURE_WRITE 0x0010  // Linux 5.1
 #endif
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23  // Linux 5.14
+#define MADV_POPULATE_READ 22  // Linux 5.14
+#define MADV_POPULATE_WRITE 23
 #endif
 
 base::UniqueFd move_out_of_the_way(base::UniqueFd fd) {
@@ -66,10 +67,6 @@ uint64_t device_of_memfds() {
   return device_of(st);
 }
 
-}  // namespace
-
-namespace {
-
 Result<base::UniqueFd> make_memory_file(const char* name, size_t size) {
   if (!may_have_file(size)) return fail_errno(EFBIG);
   base::UniqueFd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -91,8 +88,9 @@ Result<base::UniqueFd> make_sealed_file(const char* name, size_t size) {
 Result<MappedFile> make_mapped_file(const char* name, size_t size, bool is_for_readers) {
   auto file = make_memory_file(name, size);
   if (!file) return fail(file.error());
-  void* at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file->get(), 0);
-  if (at == MAP_FAILED) return fail_errno(errno);
+  void* at = base::map_sparse(size, file->get());
+  if (at == nullptr) return fail_errno(errno);
+  madvise(at, size, MADV_DONTFORK);
   if (fcntl(file->get(), F_ADD_SEALS, kSeals | (is_for_readers ? F_SEAL_FUTURE_WRITE : 0)) != 0) {
     const int error = errno;
     munmap(at, size);
@@ -143,13 +141,14 @@ Result<uint8_t*> map_sealed_file(int fd, size_t size) {
 }
 
 Result<const uint8_t*> map_for_reading(int fd, size_t size) {
-  void* p = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
-  if (p == MAP_FAILED) return fail_errno(errno);
+  void* p = base::map_sparse(size, fd, 0, PROT_READ);
+  if (p == nullptr) return fail_errno(errno);
+  madvise(p, size, MADV_DONTFORK);
   return static_cast<const uint8_t*>(p);
 }
 
-bool populate(void* from, size_t size) {
-  return madvise(from, size, MADV_POPULATE_WRITE) == 0;
+bool populate(void* from, size_t size, bool is_to_write) {
+  return madvise(from, size, is_to_write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0;
 }
 
 FileId file_of(int fd) {

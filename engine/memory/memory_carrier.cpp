@@ -31,10 +31,13 @@ std::array<uint8_t, kBellSize> make_bell() {
 }  // namespace
 
 Received MemoryCarrier::receive(Pass& pass) {
-  if (!pass.budget.may_be_readable) return {};
   if (!are_regions_told_) tell_regions(pass.core);
+  const rdmap::QpState state = pass.core.state();
+  if (state != rdmap::QpState::kRts && state != rdmap::QpState::kClosing) memory_.end_reaching();
+  if (!pass.budget.may_be_readable) return {};
   link_.note_look(pass.budget.is_spinning || pass.budget.is_among_spins);
   is_watched_ = !pass.budget.is_spinning;
+  if (is_watched_) peer_regions_.sweep();
   if (is_watched_ && !pass.is_fin_received) return look_at_wire(pass);
   if (!is_watched_) link_.unwatch();
   const Turn turn = link_.receive(pass.core, pass.lock, pass.budget.bytes);
@@ -48,18 +51,31 @@ bool MemoryCarrier::send_directly(rdmap::DirectWay& core, const rdmap::SendWr& w
   return !is_wire_lost_ && link_.send_directly(core, wr, max_ulpdu_, segment);
 }
 
-// What lies unread might be for the same memory, or fail.
+// What lies unread might be for the same memory, end its registration, or fail. Once it is known
+// that nothing does, whether the region is still there must be asked again: its owner says that it
+// is not before it says that it has read.
 uint8_t* MemoryCarrier::locate(const rdmap::Aim& aim) {
-  uint8_t* there = peer_regions_.find(aim.stag, aim.to, aim.length, aim.needed);
-  if (there == nullptr || is_wire_lost_ || link_.has_unread() || memory_.is_peer_table_closed())
-    return nullptr;
-  return there;
+  if (peer_regions_.find(aim.stag, aim.to, aim.length, aim.needed) == nullptr) return nullptr;
+  if (is_wire_lost_ || link_.has_unread() || memory_.has_reaching_ended()) return nullptr;
+  return peer_regions_.find(aim.stag, aim.to, aim.length, aim.needed);
+}
+
+MemoryCarrier::~MemoryCarrier() {
+  if (told_) own_regions_->leave(*told_);
 }
 
 void MemoryCarrier::tell_regions(const rdmap::Qp& core) {
-  const shm::RegionTablePlace own = own_regions_.place();
-  are_regions_told_ = own.file != 0;
-  if (are_regions_told_) memory_.tell_table(own, core.stream());
+  if (own_regions_ == nullptr || !own_regions_->is_there()) return;
+  are_regions_told_ = true;
+  told_ = own_regions_->enter(memory_.own_end(), core.stream());
+  if (told_) memory_.tell_table(*told_);
+}
+
+// What the peer has sent before it wrote what was read is in place before that is told.
+void MemoryCarrier::take_in(rdmap::Qp& core, std::unique_lock<std::mutex>& lock) {
+  if (!link_.has_record()) return;
+  if (link_.receive(core, lock, Budget{}.bytes) != Turn::kIdle)
+    is_unsettled_.store(true, std::memory_order_relaxed);
 }
 
 // Not where bells are to be asked for, nor where something of ours waits: that goes on in advance()

@@ -19,9 +19,9 @@ namespace ddpsock::engine {
 
 class MemoryCarrier final : public Carrier, private DirectCarrier {
  public:
-  // All outlive it. `regions`: of this process, what the peer may reach.
+  // All outlive it. `regions`: of this process, what the peer may reach; nullptr: nothing.
   MemoryCarrier(std::unique_ptr<Channel> channel, shm::MessageMemory& memory,
-                const shm::RegionTable& regions, const Start& start)
+                shm::RegionTable* regions, const Start& start)
       : channel_(std::move(channel)),
         memory_(memory),
         own_regions_(regions),
@@ -29,6 +29,8 @@ class MemoryCarrier final : public Carrier, private DirectCarrier {
         link_(memory, start.tap),
         max_ulpdu_(start.max_ulpdu),
         tap_(start.tap) {}
+
+  ~MemoryCarrier() override;
 
   Capabilities capabilities() const override { return {Capability::kSegmentTap}; }
   Received receive(Pass& pass) override;
@@ -40,7 +42,10 @@ class MemoryCarrier final : public Carrier, private DirectCarrier {
   void drop(Time now) override { channel_->drop(now); }
   uint32_t mulpdu(Time) override { return link_.mulpdu(max_ulpdu_); }
   void add_to(Need& need, Turn sent, const Pass& pass) override;
-  void revoke() override { link_.revoke(); }
+  void revoke() override {
+    memory_.end_reaching();
+    link_.revoke();
+  }
   bool has_news() const override {
     return is_unsettled_.load(std::memory_order_relaxed) || link_.has_record();
   }
@@ -51,6 +56,7 @@ class MemoryCarrier final : public Carrier, private DirectCarrier {
                      rdmap::DirectSegment& segment) override;
   void finish_sends() override { ring_directly(); }
   uint8_t* locate(const rdmap::Aim& aim) override;
+  void take_in(rdmap::Qp& core, std::unique_lock<std::mutex>& lock) override;
   uint32_t receive_directly(rdmap::DirectWay& core, std::span<rdmap::Completion> out) override;
 
   Received look_at_wire(Pass& pass);
@@ -62,8 +68,9 @@ class MemoryCarrier final : public Carrier, private DirectCarrier {
 
   const std::unique_ptr<Channel> channel_;
   shm::MessageMemory& memory_;
-  const shm::RegionTable& own_regions_;
+  shm::RegionTable* const own_regions_;
   bool are_regions_told_ = false;
+  std::optional<shm::RegionTablePlace> told_;
   shm::PeerRegions peer_regions_;
   MemoryLink link_;
   const uint32_t max_ulpdu_;

@@ -73,7 +73,7 @@ Turn MemoryLink::receive(rdmap::Qp& core, Lock& lock, uint32_t budget) {
       turn = Turn::kLost;
       break;
     }
-    if (core.state() == rdmap::QpState::kTerminate) memory_.close_table();
+    if (core.state() == rdmap::QpState::kTerminate) memory_.end_reaching();
     reader_.take(record_);
     octets += record_.size;
     if (record_.range_count == 0) continue;

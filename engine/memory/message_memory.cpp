@@ -17,7 +17,7 @@ namespace {
 
 static_assert(sizeof(MessageLane) % kPage == 0);
 constexpr size_t kSize = kPage + 2 * sizeof(MessageLane);
-// Another layout gets another number.
+// Another layout, here or in region_table.h, gets another number.
 constexpr uint64_t kLayout = 0x0003'67736d'70646464 ^ kMessageRing;
 constexpr char kName[] = "ddpsock-message";
 // What is provided at once.
@@ -33,16 +33,15 @@ struct MessageMemory::Head {
     std::atomic<uint32_t> pid;
     std::atomic<uint32_t> can_read;   // the other's memory
     std::atomic<uint64_t> secret_at;  // in its address space
-    std::atomic<uint32_t> table;      // the number of its RegionTable's file; 0: none yet
-    std::atomic<uint32_t> is_table_closed;
-    std::atomic<uint64_t> table_secret;
-    std::atomic<uint32_t> pd, qp;
+    std::atomic<uint32_t> table;      // RegionTablePlace::descriptor
+    std::atomic<uint32_t> has_ended_reaching;
+    std::atomic<uint32_t> table_row;
   };
   alignas(kLine) End ends[2];
 };
 
-MessageMemory::MessageMemory(uint8_t* mapped, bool is_connected_end)
-    : mapped_(mapped), is_connected_end_(is_connected_end) {
+MessageMemory::MessageMemory(uint8_t* mapped, const SocketName& socket, bool is_connected_end)
+    : mapped_(mapped), socket_(socket), is_connected_end_(is_connected_end) {
   madvise(mapped_, kSize, MADV_DONTFORK);
 }
 
@@ -65,7 +64,7 @@ Result<std::unique_ptr<MessageMemory>> MessageMemory::make(const SocketName& soc
   if (!file) return fail(file.error());
   const auto mapped = map_sealed_file(file->get(), kSize);
   if (!mapped) return fail(mapped.error());
-  std::unique_ptr<MessageMemory> made(new (std::nothrow) MessageMemory(*mapped, true));
+  std::unique_ptr<MessageMemory> made(new (std::nothrow) MessageMemory(*mapped, socket, true));
   if (!made) {
     munmap(*mapped, kSize);
     return fail_errno(ENOMEM);
@@ -90,7 +89,7 @@ Result<std::unique_ptr<MessageMemory>> MessageMemory::join(uint32_t pid, uint32_
   if (!file) return fail(file.error());
   const auto mapped = map_sealed_file(file->get(), kSize);
   if (!mapped) return fail(mapped.error());
-  std::unique_ptr<MessageMemory> joined(new (std::nothrow) MessageMemory(*mapped, false));
+  std::unique_ptr<MessageMemory> joined(new (std::nothrow) MessageMemory(*mapped, socket, false));
   if (!joined) {
     munmap(*mapped, kSize);
     return fail_errno(ENOMEM);
@@ -134,30 +133,30 @@ bool MessageMemory::may_name() const {
   return head().ends[is_connected_end_ ? 1 : 0].can_read.load(std::memory_order_relaxed) == 1;
 }
 
-void MessageMemory::tell_table(RegionTablePlace own, rdmap::StreamId stream) {
+void MessageMemory::tell_table(const RegionTablePlace& own) {
   Head::End& end = head().ends[is_connected_end_ ? 0 : 1];
-  end.table_secret.store(own.secret, std::memory_order_relaxed);
-  end.pd.store(stream.pd, std::memory_order_relaxed);
-  end.qp.store(stream.qp, std::memory_order_relaxed);
-  end.table.store(own.file, std::memory_order_release);
+  end.table_row.store(own.row, std::memory_order_relaxed);
+  end.table.store(own.descriptor, std::memory_order_release);
+}
+
+bool MessageMemory::has_peer_table() const {
+  return head().ends[is_connected_end_ ? 1 : 0].table.load(std::memory_order_relaxed) != 0;
 }
 
 MessageMemory::PeerTable MessageMemory::peer_table() const {
   const Head::End& end = head().ends[is_connected_end_ ? 1 : 0];
-  const uint32_t file = end.table.load(std::memory_order_acquire);
+  const uint32_t descriptor = end.table.load(std::memory_order_acquire);
   return {.pid = end.pid.load(std::memory_order_relaxed),
-          .place = {file, end.table_secret.load(std::memory_order_relaxed)},
-          .stream = {.qp = end.qp.load(std::memory_order_relaxed),
-                     .pd = end.pd.load(std::memory_order_relaxed)}};
+          .place = {descriptor, end.table_row.load(std::memory_order_relaxed)}};
 }
 
-void MessageMemory::close_table() {
-  head().ends[is_connected_end_ ? 0 : 1].is_table_closed.store(1, std::memory_order_release);
+void MessageMemory::end_reaching() {
+  head().ends[is_connected_end_ ? 0 : 1].has_ended_reaching.store(1, std::memory_order_release);
 }
 
-bool MessageMemory::is_peer_table_closed() const {
+bool MessageMemory::has_reaching_ended() const {
   const Head::End& end = head().ends[is_connected_end_ ? 1 : 0];
-  return end.is_table_closed.load(std::memory_order_acquire) != 0;
+  return end.has_ended_reaching.load(std::memory_order_acquire) != 0;
 }
 
 bool MessageMemory::provide_more(uint32_t end) {

@@ -22,13 +22,6 @@
 
 namespace ddpsock::engine::shm {
 
-// The socket of the end that connects, of this boot: no other memory is for its connection.
-struct SocketName {
-  uint64_t netns = 0;
-  uint64_t cookie = 0;
-  bool operator==(const SocketName&) const = default;
-};
-
 class MessageMemory {
  public:
   // For the end that connects. ENOSYS, EMFILE, ENFILE, ENOMEM, EFBIG: it does without.
@@ -58,26 +51,29 @@ class MessageMemory {
     return peer_.read(from, to);
   }
 
-  // Where memory that the other end may reach is told of (region_table.h), and which of ours it is
-  // the peer of.
+  // Where an end tells of memory that the other may reach by itself (region_table.h).
   struct PeerTable {
     uint32_t pid = 0;
     RegionTablePlace place;
-    rdmap::StreamId stream;  // the owner's, by its word
   };
-  void tell_table(RegionTablePlace own, rdmap::StreamId stream);
+  void tell_table(const RegionTablePlace& own);
   // As the peer says: input.
+  bool has_peer_table() const;
   PeerTable peer_table() const;
-  // From now on the peer is to reach nothing by itself: its stream has failed here.
-  void close_table();
-  bool is_peer_table_closed() const;
+  // By what we know of ourselves.
+  ConnectionEnd own_end() const { return {socket_, is_connected_end_}; }
+  ConnectionEnd peer_end() const { return {socket_, !is_connected_end_}; }
+  // From now on the peer is to reach nothing by itself: its stream has failed, or ended, here.
+  void end_reaching();
+  // Whether the peer has said that to us.
+  bool has_reaching_ended() const;
 
   // Provides memory for bytes [0, end) of the outgoing ring. False: there is none.
   [[nodiscard]] bool provide(uint32_t end) { return end <= provided_ || provide_more(end); }
 
  private:
   struct Head;
-  MessageMemory(uint8_t* mapped, bool is_connected_end);
+  MessageMemory(uint8_t* mapped, const SocketName& socket, bool is_connected_end);
   Head& head() const { return *reinterpret_cast<Head*>(mapped_); }
   MessageLane& lane(unsigned which) const;
   void introduce();
@@ -85,6 +81,7 @@ class MessageMemory {
   bool provide_more(uint32_t end);
 
   uint8_t* const mapped_;
+  const SocketName socket_;
   const bool is_connected_end_;
   uint64_t secret_ = 0;
   base::UniqueFd file_;

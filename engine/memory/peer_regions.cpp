@@ -3,16 +3,27 @@
 
 #include <sys/mman.h>
 
-#include <limits>
 #include <new>
+
+#include "base/sparse.h"
 
 namespace ddpsock::engine::shm {
 namespace {
 
 constexpr rdmap::Rights kWriting = rdmap::kRemoteWrite | rdmap::kRemoteAtomic;
 
-size_t whole_pages(uint64_t length) {
-  return (length + kPage - 1) / kPage * kPage;
+// A fault a page costs more than finding them all at once. Their owner has provided them, but for
+// one that means harm: then so much is.
+constexpr size_t kMostAtOnce = 2u << 20;
+
+// Neither for children nor for dumps of this process. nullptr: it cannot be had.
+uint8_t* map_region(int file, size_t size, bool may_write) {
+  void* p = base::map_sparse(size, file, 0, may_write ? PROT_READ | PROT_WRITE : PROT_READ);
+  if (p == nullptr) return nullptr;
+  madvise(p, size, MADV_DONTFORK);
+  madvise(p, size, MADV_DONTDUMP);
+  if (size <= kMostAtOnce) (void)populate(p, size, may_write);
+  return static_cast<uint8_t*>(p);
 }
 
 }  // namespace
@@ -27,37 +38,56 @@ bool PeerRegions::open_table() {
   if (table_ != nullptr) [[likely]]
     return true;
   if (is_hopeless_) return false;
-  peer_ = memory_.peer_table();
-  if (peer_.place.file == 0) return false;
+  const MessageMemory::PeerTable told = memory_.peer_table();
+  if (!told.place.is_there()) return false;
   is_hopeless_ = true;
   slots_.reset(new (std::nothrow) Slot[kSlots]);
-  if (!slots_) return false;
-  const auto file = open_sealed_file(peer_.pid, peer_.place.file, kRegionTableSize);
+  if (!slots_ || told.place.row >= kMostRows) return false;
+  const auto file = open_sealed_file(told.pid, told.place.number(), kRegionTableSize);
   if (!file) return false;
   const auto mapped = map_for_reading(file->get(), kRegionTableSize);
   if (!mapped) return false;
-  madvise(const_cast<uint8_t*>(*mapped), kRegionTableSize, MADV_DONTFORK);
-  table_ = reinterpret_cast<const RegionTableFile*>(*mapped);
-  is_hopeless_ = table_->secret != peer_.place.secret;
-  if (!is_hopeless_) return true;
-  // The process id means somebody else by now.
-  munmap(const_cast<RegionTableFile*>(table_), kRegionTableSize);
-  table_ = nullptr;
-  return false;
+  const auto* table = reinterpret_cast<const RegionTableFile*>(*mapped);
+  if (!is_of_peer(*table, told.place.row)) {
+    munmap(const_cast<uint8_t*>(*mapped), kRegionTableSize);
+    return false;
+  }
+  pid_ = told.pid;
+  row_ = &table->rows[told.place.row];
+  table_ = table;
+  is_hopeless_ = false;
+  return true;
+}
+
+// Nobody but the owner writes there, and it writes of its own ends alone.
+bool PeerRegions::is_of_peer(const RegionTableFile& table, uint32_t row) const {
+  const RegionRow& r = table.rows[row];
+  const uint64_t cookie = r.cookie.load(std::memory_order_acquire);
+  return memory_.peer_end() == ConnectionEnd{{r.netns, cookie}, r.is_connected_end != 0};
+}
+
+void PeerRegions::sweep() {
+  if (table_ == nullptr) return;
+  for (uint32_t i = 0; i < kSlots; ++i)
+    if (slots_[i].at != nullptr && !slots_[i].is_live()) empty(slots_[i]);
 }
 
 // Whether the slot of `stag` is about it now.
 bool PeerRegions::map(uint32_t stag) {
   const uint32_t index = rdmap::index_of(stag);
-  if (index >= kMostShared || !open_table()) return false;
-  const RegionEntry& entry = table_->entries[index];
+  if (index == 0 || index > kMostShared || !open_table()) return false;
+  const RegionEntry& entry = table_->entries[index - 1];
   const uint64_t serial = entry.serial.load(std::memory_order_acquire);
   Slot& slot = slot_of(stag);
-  if (!slot.is_live()) empty(slot);
-  if (serial == 0 || slot.entry != nullptr) return false;
-  fill(slot, entry, serial);
-  if (slot.stag == stag && slot.is_live()) return true;
-  empty(slot);
+  if (!slot.is_live() || slot.at == nullptr) empty(slot);
+  if (slot.entry != nullptr) return false;
+  if (serial != 0) {
+    fill(slot, entry, serial);
+    if (slot.stag == stag && slot.is_live()) return true;
+    empty(slot);
+  }
+  // So that it is not looked for again.
+  if (serial == 0) slot = {.stag = stag, .rights = {}, .serial = 0, .entry = &entry};
   return false;
 }
 
@@ -71,21 +101,16 @@ void PeerRegions::fill(Slot& slot, const RegionEntry& entry, uint64_t serial) {
           .length = entry.length};
   const uint64_t inode = entry.inode;
   const uint32_t number = entry.file;
-  const bool is_ours =
-      entry.pd == peer_.stream.pd && (entry.qp == rdmap::kAnyQp || entry.qp == peer_.stream.qp);
+  const bool is_ours = entry.pd == row_->pd && (entry.qp == rdmap::kAnyQp || entry.qp == row_->qp);
   // Between two looks at the serial all of it was one entry's.
+  std::atomic_thread_fence(std::memory_order_acquire);
   if (!slot.is_live() || !is_ours) return;
-  constexpr uint64_t kMost = std::numeric_limits<ptrdiff_t>::max() / 2;
-  if (slot.length == 0 || slot.length > kMost) return;
+  if (slot.length == 0 || slot.length > kMostInFile) return;
   const size_t size = whole_pages(slot.length);
-  const auto file = open_sealed_file(peer_.pid, number, size);
+  const auto file = open_sealed_file(pid_, number, size);
   // Its owner may have closed it, and the number be another's.
   if (!file || file_of(file->get()).inode != inode) return;
-  const int protection = PROT_READ | (slot.rights.has_any(kWriting) ? PROT_WRITE : 0);
-  void* p = mmap(nullptr, size, protection, MAP_SHARED, file->get(), 0);
-  if (p == MAP_FAILED) return;
-  madvise(p, size, MADV_DONTFORK);
-  slot.at = static_cast<uint8_t*>(p);
+  slot.at = map_region(file->get(), size, slot.rights.has_any(kWriting));
   slot.mapped = size;
 }
 

@@ -26,24 +26,29 @@ class PeerRegions {
   // Where `length` bytes from `to` on of its region `stag` are here, if the peer lets us do
   // `needed` there. nullptr: it is to be asked.
   uint8_t* find(uint32_t stag, uint64_t to, uint64_t length, rdmap::Rights needed) {
-    if (slots_ != nullptr) [[likely]] {
+    if (table_ != nullptr) [[likely]] {
       const Slot& s = slot_of(stag);
       if (s.stag == stag && s.is_live()) [[likely]]
         return s.locate(to, length, needed);
+    } else if (!memory_.has_peer_table()) {
+      return nullptr;
     }
     return map(stag) ? slot_of(stag).locate(to, length, needed) : nullptr;
   }
 
+  // Gives up what the peer has ended.
+  void sweep();
+
  private:
-  // Others with the same place wait until it is free.
+  // Others with the same place wait until what is mapped there is over.
   static constexpr uint32_t kSlots = 64;
   struct Slot {
     uint32_t stag = 0;
     rdmap::Rights rights;
-    uint64_t serial = 0;
+    uint64_t serial = 0;                 // 0: there is nothing to be reached
     const RegionEntry* entry = nullptr;  // nullptr: an empty slot
     uint64_t base_to = 0, length = 0;
-    uint8_t* at = nullptr;  // nullptr: it cannot be mapped
+    uint8_t* at = nullptr;  // nullptr: there is nothing, or it cannot be mapped
     size_t mapped = 0;
 
     bool is_live() const {
@@ -59,13 +64,15 @@ class PeerRegions {
 
   bool map(uint32_t stag);
   bool open_table();
+  bool is_of_peer(const RegionTableFile& table, uint32_t row) const;
   void fill(Slot& slot, const RegionEntry& entry, uint64_t serial);
   static void empty(Slot& slot);
 
   const MessageMemory& memory_;
   const RegionTableFile* table_ = nullptr;
-  bool is_hopeless_ = false;  // the table cannot be had
-  MessageMemory::PeerTable peer_;
+  const RegionRow* row_ = nullptr;  // of this connection there
+  bool is_hopeless_ = false;        // the table cannot be had
+  uint32_t pid_ = 0;                // the owner
   std::unique_ptr<Slot[]> slots_;
 };
 

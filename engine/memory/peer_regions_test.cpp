@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include <limits>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "shm/region_memory.h"
 
@@ -55,7 +57,10 @@ class PeerRegionsTest : public testing::Test {
   }
   std::atomic<uint64_t>* share(const rdmap::MemoryRegion& what, uint32_t stag = kStag) {
     const auto shared = table_.share(stag, what, memory_->file());
-    owner_->tell_table(table_.place(), kOwner);
+    if (!told_ && table_.is_there()) {
+      told_ = table_.enter(owner_->own_end(), kOwner);
+      owner_->tell_table(*told_);
+    }
     return shared;
   }
   uint8_t* find(uint64_t to = kBase, uint64_t length = 8, rdmap::Rights needed = kRemoteRead,
@@ -66,6 +71,7 @@ class PeerRegionsTest : public testing::Test {
   std::unique_ptr<MessageMemory> owner_, initiator_;
   std::unique_ptr<RegionMemory> memory_ = *RegionMemory::make(kLength, false);
   RegionTable table_;
+  std::optional<RegionTablePlace> told_;
   std::optional<PeerRegions> regions_;
 };
 
@@ -100,15 +106,15 @@ TEST_F(PeerRegionsTest, WhatIsOverIsUnmapped) {
   for (int time = 0; time < 10; ++time) {
     const auto shared = share(region());
     ASSERT_NE(find(), nullptr);
-    EXPECT_EQ(count_mappings("memfd:ddp-region"), 2u);
+    EXPECT_EQ(count_mappings("memfd:ddpsock-region "), 2u);
     shared->store(0);
     EXPECT_EQ(find(), nullptr);
-    EXPECT_EQ(count_mappings("memfd:ddp-region"), 1u);
+    EXPECT_EQ(count_mappings("memfd:ddpsock-region "), 1u);
   }
   share(region());
   ASSERT_NE(find(), nullptr);
   regions_.reset();
-  EXPECT_EQ(count_mappings("memfd:ddp-region"), 1u);
+  EXPECT_EQ(count_mappings("memfd:ddpsock-region "), 1u);
 }
 
 TEST_F(PeerRegionsTest, IsForThePeerOfItsQueuePairOrDomain) {
@@ -148,8 +154,8 @@ class HostileTableTest : public PeerRegionsTest {
   HostileTableTest()
       : mapped_(*make_mapped_file(kRegionTableName, kRegionTableSize, true)),
         file_(*reinterpret_cast<RegionTableFile*>(mapped_.at)) {
-    file_.secret = 1;
-    tell(static_cast<uint32_t>(mapped_.file.get()));
+    row_of(kSocket.cookie, true);
+    tell(mapped_.file.get());
     RegionEntry& e = entry();
     e.stag = kStag;
     e.file = static_cast<uint32_t>(memory_->file());
@@ -162,8 +168,24 @@ class HostileTableTest : public PeerRegionsTest {
     e.serial = 1;
   }
   ~HostileTableTest() override { munmap(mapped_.at, kRegionTableSize); }
-  RegionEntry& entry() { return file_.entries[rdmap::index_of(kStag)]; }
-  void tell(uint32_t number, uint64_t secret = 1) { owner_->tell_table({number, secret}, kOwner); }
+  RegionEntry& entry() { return file_.entries[rdmap::index_of(kStag) - 1]; }
+  void tell(int number, uint32_t row = kRow) {
+    owner_->tell_table({static_cast<uint32_t>(number) + 1, row});
+  }
+  void row_of(uint64_t cookie, bool is_connected_end, uint64_t netns = kSocket.netns) {
+    RegionRow& row = file_.rows[kRow];
+    row.netns = netns;
+    row.pd = kOwner.pd;
+    row.qp = kOwner.qp;
+    row.is_connected_end = is_connected_end ? 1 : 0;
+    row.cookie = cookie;
+  }
+  // Of a table that is asked for anew.
+  uint8_t* find_anew() {
+    regions_.emplace(*initiator_);
+    return find();
+  }
+  static constexpr uint32_t kRow = 11;
   // As `change` leaves it.
   template <typename Change>
   uint8_t* find_with(Change change) {
@@ -235,40 +257,92 @@ TEST_F(HostileTableTest, RightsBeyondTheirByte) {
 
 TEST_F(HostileTableTest, ATableThatIsNone) {
   const base::UniqueFd small(std::move(*make_sealed_file("small", kPage)));
-  struct {
-    uint32_t number;
-    uint64_t secret;
-  } const lies[] = {{static_cast<uint32_t>(small.get()), 1},
-                    {static_cast<uint32_t>(mapped_.file.get()), 2},
-                    {~0u, 1},
-                    {1u << 30, 1},
-                    {0, 1}};
-  for (const auto& lie : lies) {
-    tell(lie.number, lie.secret);
-    regions_.emplace(*initiator_);
-    EXPECT_EQ(find(), nullptr) << lie.number;
-    EXPECT_EQ(find(), nullptr) << lie.number;
+  for (const int number : {small.get(), 1 << 30, -1, -2}) {
+    tell(number);
+    EXPECT_EQ(find_anew(), nullptr) << number;
+    EXPECT_EQ(find(), nullptr) << number;
   }
+  for (const uint32_t row : {0u, kRow + 1, kMostRows, ~0u}) {
+    tell(mapped_.file.get(), row);
+    EXPECT_EQ(find_anew(), nullptr) << row;
+  }
+  tell(mapped_.file.get());
+  EXPECT_NE(find_anew(), nullptr);
+}
+
+// Of somebody else, to whom the peer's word would lead us; or our own.
+TEST_F(HostileTableTest, ATableOfAnotherConnectionOrEnd) {
+  row_of(kSocket.cookie + 1, true);
+  EXPECT_EQ(find_anew(), nullptr);
+  row_of(kSocket.cookie, true, kSocket.netns + 1);
+  EXPECT_EQ(find_anew(), nullptr);
+  row_of(kSocket.cookie, false);
+  EXPECT_EQ(find_anew(), nullptr);
+  row_of(kSocket.cookie, true);
+  EXPECT_NE(find_anew(), nullptr);
+}
+
+TEST_F(PeerRegionsTest, OurOwnTableIsNotThePeers) {
+  share(region(kRemoteRead, kAnyQp));
+  const auto ours = table_.enter(initiator_->own_end(), kOwner);
+  owner_->tell_table(*ours);
+  EXPECT_EQ(find(), nullptr);
+}
+
+TEST_F(PeerRegionsTest, RowsAreUsedAgain) {
+  share(region());
+  for (uint32_t i = 0; i < 2 * kMostRows; ++i) {
+    const auto row = table_.enter(owner_->own_end(), kOwner);
+    ASSERT_TRUE(row);
+    EXPECT_EQ(row->row, 1u);
+    table_.leave(*row);
+  }
+  std::vector<RegionTablePlace> all;
+  while (const auto row = table_.enter(owner_->own_end(), kOwner)) all.push_back(*row);
+  EXPECT_EQ(all.size(), kMostRows - 1);
+}
+
+TEST_F(PeerRegionsTest, SweptWhatIsOverIsUnmapped) {
+  const auto shared = share(region());
+  ASSERT_NE(find(), nullptr);
+  regions_->sweep();
+  EXPECT_EQ(count_mappings("memfd:ddpsock-region "), 2u);
+  shared->store(0);
+  regions_->sweep();
+  EXPECT_EQ(count_mappings("memfd:ddpsock-region "), 1u);
+}
+
+TEST_F(PeerRegionsTest, TheLastPlaceOfTheTable) {
+  constexpr uint32_t kLast = kMostShared << 8 | 1;
+  share(region(), kLast);
+  EXPECT_NE(find(kBase, 8, kRemoteRead, kLast), nullptr);
+  EXPECT_EQ(share(region(), (kMostShared + 1) << 8), nullptr);
 }
 
 TEST_F(HostileTableTest, AnEntryThatChangesAllTheTime) {
   std::atomic<bool> is_over{false};
   std::thread changing([&] {
     for (uint64_t i = 2; !is_over; ++i) {
-      entry().serial.store(i % 7 == 0 ? 0 : i);
-      entry().length = i % 3 == 0 ? kLength : i * 4096;
-      entry().stag = i % 5 == 0 ? kStag + 1 : kStag;
+      const bool is_right = i % 16 == 0;
+      entry().serial.store(i % 7 == 0 && !is_right ? 0 : i);
+      entry().length = is_right ? kLength : i * 4096;
+      entry().stag = i % 5 == 0 && !is_right ? kStag + 1 : kStag;
+      if (is_right) sched_yield();
     }
   });
+  int found = 0;
   for (int i = 0; i < 20'000; ++i) {
     uint8_t* there = find(kBase, kLength);
-    // What is found is there, whatever has been said since.
-    if (there != nullptr) there[kLength - 1] = 1;
+    if (there == nullptr) continue;
+    // It is there, whatever has been said since.
+    there[kLength - 1] = 1;
+    ++found;
   }
+  EXPECT_GT(found, 0);
   is_over = true;
   changing.join();
   regions_.reset();
-  EXPECT_EQ(count_mappings("memfd:ddp-region"), 1u);
+  EXPECT_EQ(count_mappings("memfd:ddpsock-region "), 1u);
 }
 
 }  // namespace

@@ -3,8 +3,6 @@
 
 #include <sys/mman.h>
 
-#include "base/random.h"
-
 namespace ddpsock::engine::shm {
 
 RegionTable::~RegionTable() {
@@ -13,16 +11,12 @@ RegionTable::~RegionTable() {
 
 bool RegionTable::open() {
   if (mapped_ != nullptr) return true;
-  uint64_t secret = 0;
-  if (!base::fill_random({reinterpret_cast<uint8_t*>(&secret), sizeof secret})) return false;
   auto made = make_mapped_file(kRegionTableName, kRegionTableSize, true);
-  // Number 0 means none, and a program may well have closed its own.
-  if (!made || made->file.get() == 0) return false;
+  if (!made) return false;
+  madvise(made->at, kRegionTableSize, MADV_DONTFORK);
+  file_.emplace(std::move(made->file));
   mapped_ = reinterpret_cast<RegionTableFile*>(made->at);
-  file_ = std::move(made->file);
-  madvise(mapped_, kRegionTableSize, MADV_DONTFORK);
-  mapped_->secret = secret;
-  number_.store(static_cast<uint32_t>(file_.get()), std::memory_order_release);
+  descriptor_.store(static_cast<uint32_t>(file_->number()) + 1, std::memory_order_release);
   return true;
 }
 
@@ -30,13 +24,13 @@ std::atomic<uint64_t>* RegionTable::share(uint32_t stag, const rdmap::MemoryRegi
                                           int file) {
   const FileId id = file_of(file);
   const uint32_t index = rdmap::index_of(stag);
-  if (id == FileId{} || index >= kMostShared) return nullptr;
+  if (id == FileId{} || index == 0 || index > kMostShared) return nullptr;
   const std::lock_guard lock(mutex_);
   if (!open()) return nullptr;
-  RegionEntry& entry = mapped_->entries[index];
-  // A whole page at a time: its memory must be there before it is written.
-  const auto page = reinterpret_cast<uintptr_t>(&entry) / kPage * kPage;
-  if (!populate(reinterpret_cast<void*>(page), kPage)) return nullptr;
+  RegionEntry& entry = mapped_->entries[index - 1];
+  if (!provide(entry)) return nullptr;
+  // Who reads what follows sees that its serial was over before.
+  std::atomic_thread_fence(std::memory_order_release);
   entry.stag = stag;
   entry.file = static_cast<uint32_t>(file);
   entry.inode = id.inode;
@@ -49,9 +43,33 @@ std::atomic<uint64_t>* RegionTable::share(uint32_t stag, const rdmap::MemoryRegi
   return &entry.serial;
 }
 
-RegionTablePlace RegionTable::place() const {
-  const uint32_t number = number_.load(std::memory_order_acquire);
-  return number != 0 ? RegionTablePlace{number, mapped_->secret} : RegionTablePlace{};
+template <typename T>
+bool RegionTable::provide(const T& where) {
+  static_assert(kPage % sizeof(T) == 0);
+  return populate(reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(&where) / kPage * kPage),
+                  kPage);
+}
+
+std::optional<RegionTablePlace> RegionTable::enter(const ConnectionEnd& own,
+                                                   rdmap::StreamId stream) {
+  const std::lock_guard lock(mutex_);
+  for (uint32_t i = 0; i < kMostRows; ++i) {
+    RegionRow& row = mapped_->rows[i];
+    if (row.cookie.load(std::memory_order_relaxed) != 0) continue;
+    if (!provide(row)) return std::nullopt;
+    row.netns = own.socket.netns;
+    row.pd = stream.pd;
+    row.qp = stream.qp;
+    row.is_connected_end = own.is_connected_end ? 1 : 0;
+    row.cookie.store(own.socket.cookie, std::memory_order_release);
+    return RegionTablePlace{descriptor_.load(std::memory_order_relaxed), i};
+  }
+  return std::nullopt;
+}
+
+void RegionTable::leave(const RegionTablePlace& place) {
+  const std::lock_guard lock(mutex_);
+  mapped_->rows[place.row].cookie.store(0, std::memory_order_release);
 }
 
 }  // namespace ddpsock::engine::shm

@@ -83,11 +83,13 @@ Result<Mr, RegisterError> SoftEngine::register_memory(const MemoryDesc& desc) {
   const std::lock_guard lock(mutex_);
   PdSlot* slot = find(desc.pd);
   if (slot == nullptr) return fail(RegisterError::kBadRegion);
-  const auto stag = stags_.register_region({.buffer = {desc.base_to, desc.memory},
-                                            .rights = desc.rights,
-                                            .pd = desc.pd.id,
-                                            .qp = desc.qp});
+  const rdmap::MemoryRegion region{.buffer = {desc.base_to, desc.memory},
+                                   .rights = desc.rights,
+                                   .pd = desc.pd.id,
+                                   .qp = desc.qp};
+  const auto stag = stags_.register_region(region);
   if (!stag) return fail(stag.error());
+  if (desc.file >= 0) stags_.note_shared(*stag, share(*stag, region, desc.file));
   ++slot->users;
   return Mr{*stag, desc.base_to, desc.memory.size(), desc.pd};
 }

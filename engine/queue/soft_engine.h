@@ -5,6 +5,7 @@
 #ifndef DDPSOCK_ENGINE_QUEUE_SOFT_ENGINE_H_
 #define DDPSOCK_ENGINE_QUEUE_SOFT_ENGINE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -16,6 +17,10 @@
 #include "rdmap/stag_table.h"
 
 namespace ddpsock::engine {
+
+namespace shm {
+class RegionTable;
+}
 
 // What all their queue pairs can.
 inline constexpr Capabilities kSoftCapabilities{
@@ -53,12 +58,20 @@ class SoftEngine : public Engine {
   // Taken. Unless `may_wait`, tries for about as long as cores decide something, and may fail.
   std::unique_lock<std::mutex> lock(bool may_wait);
   rdmap::StagTable& stags() { return stags_; }
+  // What of its registered memory peers on this host may reach by themselves; nullptr: nothing.
+  virtual shm::RegionTable* shared_regions() { return nullptr; }
   void leave_pd(Pd pd);  // takes the lock
 
  protected:
   explicit SoftEngine(const SoftConfig& config);
   ~SoftEngine() override;
   bool has_memory() const;
+  // `region` has been registered as `stag`, and is the first bytes of `file`: as
+  // shm::RegionTable::share(). With the lock.
+  virtual std::atomic<uint64_t>* share(uint32_t /*stag*/, const rdmap::MemoryRegion& /*region*/,
+                                       int /*file*/) {
+    return nullptr;
+  }
 
   // What make_qp() checks, counts and converts for every kind of queue pair.
   Result<rdmap::QpAttr, SetupError> join_pd(const QpAttr& attr);

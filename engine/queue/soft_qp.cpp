@@ -30,12 +30,6 @@ bool is_short(const SendWr& wr) {
   return true;
 }
 
-bool is_one_sided(const SendWr& wr) {
-  return !std::holds_alternative<op::Send>(wr.op) &&
-         !std::holds_alternative<op::Immediate>(wr.op) &&
-         !std::holds_alternative<op::LocalInvalidate>(wr.op);
-}
-
 // What the core is to keep of an agreed IRD or ORD. It has room of its own for a Read RTR.
 uint32_t depth(Rtr rtr, uint32_t value, uint32_t most) {
   if (value == mpa::kNotNegotiated) return most;
@@ -132,20 +126,22 @@ bool SoftQp::has_news() const {
 
 uint32_t SoftQp::send_directly(std::span<const SendWr> work) {
   if (direct_ == nullptr || !way_->may_send()) return 0;
-  uint32_t sent = 0, reached = 0;
+  uint32_t sent = 0;
+  bool has_segments = false;
   for (const SendWr& wr : work) {
-    if (is_one_sided(wr) && reach_directly(wr)) {
-      ++reached;
+    if (reach_directly(wr)) {
+      ++sent;
       continue;
     }
     rdmap::DirectSegment segment;  // NOLINT: cut() fills it
     const bool is_sent =
         wr.is_signalled ? send_signalled_directly(wr) : direct_->send_directly(*way_, wr, segment);
     if (!is_sent) break;
+    has_segments = true;
     ++sent;
   }
-  if (sent != 0) direct_->finish_sends();
-  return sent + reached;
+  if (has_segments) direct_->finish_sends();
+  return sent;
 }
 
 // What tells a completion does so with the lock, and copies much without.
@@ -155,20 +151,24 @@ bool SoftQp::reach_directly(const SendWr& wr) {
   uint8_t* there = direct_->locate(aim);
   if (there == nullptr) return false;
   uint64_t found = 0;
-  if (!wr.is_signalled) return way_->reach(wr, aim, there, found);
-  Lock lock = engine_.lock(false);
-  if (!lock || !way_->reserve()) return false;
-  const bool is_long = aim.length > kMostUnderLock;
-  if (is_long) lock.unlock();
-  const bool is_done = way_->reach(wr, aim, there, found);
-  if (is_long) lock.lock();
-  if (is_done) {
-    way_->complete(wr, aim, found);
-    queues_.signal(lock);
-  } else {
+  if (!wr.is_signalled) return way_->reach(wr, aim, there, false, found);
+  if (!way_->reserve()) return false;
+  const bool is_short = aim.length <= kMostUnderLock;
+  Lock lock = is_short ? engine_.lock(false) : Lock(engine_.mutex(), std::defer_lock);
+  const bool is_done = (lock || !is_short) && way_->reach(wr, aim, there, is_short, found);
+  if (!is_done) {
     way_->release();
+    return false;
   }
-  return is_done;
+  if (!lock) lock.lock();
+  if (aim.needed != rdmap::kRemoteWrite) {
+    is_advancing_ = true;
+    direct_->take_in(*core_, lock);
+    is_advancing_ = false;
+  }
+  way_->complete(wr, aim, found);
+  queues_.signal(lock);
+  return true;
 }
 
 // What has been sent must be told, so the lock comes first; and then it is for few bytes.

@@ -173,18 +173,13 @@ class UserMessageEngine final : public SoftEngine {
                                                             const QpAttr& attr) override {
     return open_wire<TcpChannel>(start, attr);
   }
-  Result<Mr, RegisterError> register_memory(const MemoryDesc& desc) override {
-    const auto mr = SoftEngine::register_memory(desc);
-    if (!mr || desc.file < 0) return mr;
-    const std::lock_guard lock(mutex());
-    const rdmap::MemoryRegion region{.buffer = {desc.base_to, desc.memory},
-                                     .rights = desc.rights,
-                                     .pd = desc.pd.id,
-                                     .qp = desc.qp};
-    stags().note_shared(mr->stag, shared_regions_.share(mr->stag, region, desc.file));
-    return mr;
+  shm::RegionTable* shared_regions() override { return &shared_regions_; }
+
+ protected:
+  std::atomic<uint64_t>* share(uint32_t stag, const rdmap::MemoryRegion& region,
+                               int file) override {
+    return shared_regions_.share(stag, region, file);
   }
-  const shm::RegionTable& shared_regions() const { return shared_regions_; }
 
  private:
   shm::RegionTable shared_regions_;
@@ -192,14 +187,12 @@ class UserMessageEngine final : public SoftEngine {
 
 }  // namespace
 
-// Queue pairs that are started so are this engine's.
 Result<std::unique_ptr<Carrier>, StartError> InMemory::open(SoftEngine& engine, const Start& start,
                                                             const QpAttr&) const {
   auto channel = open_channel<TcpChannel>(start);
   if (!channel) return fail(channel.error());
   std::unique_ptr<Carrier> carrier(new (std::nothrow) MemoryCarrier(
-      std::move(*channel), memory_, static_cast<UserMessageEngine&>(engine).shared_regions(),
-      start));
+      std::move(*channel), memory_, engine.shared_regions(), start));
   if (!carrier) return fail(StartError::kNoMemory);
   return carrier;
 }

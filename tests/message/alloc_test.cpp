@@ -177,7 +177,7 @@ TEST_P(Alloc, StaysBehindWhatWasSentBefore) {
   post_send(client_, "no receive for it", 7, DDP_SILENT);
   ASSERT_EQ(post_write(client_, theirs, "never placed", 0, 1, DDP_SILENT), 1);
   EXPECT_EQ(theirs.bytes()[0], 0);
-  expect_refused("");
+  expect_refused("no buffer");
   EXPECT_EQ(theirs.bytes()[0], 0);
 }
 
@@ -215,7 +215,7 @@ TEST_P(Alloc, BoundsAreKept) {
 TEST_P(Alloc, AnAtomicOnOddBytesEndsTheConnection) {
   const Region theirs = allocate(server_, 100);
   ASSERT_EQ(post_add(client_, theirs, 1, 4), 1);
-  expect_refused("");
+  expect_refused("catastrophic");
   EXPECT_EQ(theirs.bytes()[4], 0);
 }
 
@@ -323,6 +323,68 @@ TEST_P(Alloc, WhatCannotBeIsRefused) {
   EXPECT_ERRNO(EOPNOTSUPP, ddp_alloc(plain.get(), 100, kAllRights, &made));
 }
 
+// Who always finds completions of its own hears of the rest, too.
+TEST_P(Alloc, BesideReadsWithoutEndMessagesCome) {
+  const Region theirs = allocate(server_, 100), ours = allocate(client_, 100);
+  std::string room(10, '\0');
+  post_recv(client_, room, 9);
+  post_send(server_, "stop", 0, DDP_SILENT);
+  ASSERT_EQ(shutdown(server_, SHUT_RDWR), 0);
+  bool has_come = false;
+  for (int round = 0; round < 1'000'000; ++round) {
+    if (post_read(client_, ours, theirs, 8) != 1) break;
+    ddp_completion completion{};
+    while (ddp_poll(client_, &completion, 1) == 0) {
+    }
+    has_come |= completion.kind == DDP_RECEIVED && completion.cookie == 9;
+    if (completion.kind == DDP_ENDED || completion.status != 0) break;
+    ASSERT_LT(round, 999'999) << "it never ends";
+  }
+  EXPECT_TRUE(has_come);
+}
+
+TEST_P(Alloc, OnceItsOwnerHasEndedItIsNotReached) {
+  const Region theirs = allocate(server_, 100);
+  ASSERT_EQ(post_write(client_, theirs, "x"), 1);
+  done(client_, DDP_WRITTEN);
+  settle();
+  ASSERT_EQ(shutdown(server_, SHUT_RDWR), 0);
+  while (next(server_).kind != DDP_ENDED) {
+  }
+  post_write(client_, theirs, "y", 0, 1, DDP_SILENT);
+  EXPECT_EQ(theirs.bytes()[0], 'x');
+}
+
+TEST_P(Alloc, TakesNoMessage) {
+  std::string room(4, '\0');
+  post_recv(server_, room);
+  post_send(client_, "one", 0, DDP_SILENT);
+  EXPECT_EQ(next(server_, DDP_RECEIVED).bytes, 3u);
+  if (GetParam() == DDP_PROGRESS_CALLER) post_send(client_, "two", 0, DDP_SILENT);
+  allocate(server_, 100);
+  post_recv(server_, room);
+  if (GetParam() == DDP_PROGRESS_THREAD) post_send(client_, "two", 0, DDP_SILENT);
+  EXPECT_EQ(next(server_, DDP_RECEIVED).bytes, 3u);
+  EXPECT_EQ(room.substr(0, 3), "two");
+}
+
+// What the owner sent before it wrote what is read.
+TEST_P(Alloc, AReadDoesNotOvertakeWhatItsOwnerSent) {
+  const Region theirs = allocate(server_, 100), ours = allocate(client_, 100);
+  ASSERT_EQ(post_read(client_, ours, theirs, 8), 1);
+  done(client_, DDP_READ);
+  for (uint8_t i = 1; i < 100; ++i) {
+    std::string there(1, static_cast<char>(i));
+    ASSERT_EQ(post_write(server_, ours, there, 50), 1);
+    done(server_, DDP_WRITTEN);
+    theirs.bytes()[0] = i;
+    ASSERT_EQ(i % 2 == 0 ? post_read(client_, ours, theirs, 8) : post_add(client_, theirs, 0, 0),
+              1);
+    done(client_, i % 2 == 0 ? DDP_READ : DDP_ATOMIC_DONE);
+    EXPECT_EQ(ours.bytes()[50], i);
+  }
+}
+
 // More of them than are mapped at a time.
 TEST_P(Alloc, ManyRegions) {
   std::vector<Region> all;
@@ -357,6 +419,22 @@ TEST(AllocShared, IsForThePeersOfTheQueue) {
   ASSERT_EQ(ddp_free(cq.get(), shared.is.stag), 0);
   ASSERT_EQ(post_add(first.client.get(), shared, 1), 1);
   EXPECT_EQ(next(first.client.get()).status, ECANCELED);
+}
+
+// A slot of it may be somebody else's by now.
+TEST(AllocShared, OnceItsConnectionIsClosedAPeerDoesNotReachIt) {
+  arm_alarm();
+  const Fd cq(ddp_open_cq(256));
+  Ends first = connect_ends({.server_cq = cq.get()});
+  const Region shared = allocate(cq.get(), 100);
+  for (int time = 0; time < 3; ++time) {
+    ASSERT_EQ(post_add(first.client.get(), shared, 1), 1);
+    next(first.client.get(), DDP_ATOMIC_DONE, 3);
+  }
+  first.server.close();
+  post_write(first.client.get(), shared, "late", 0, 1, DDP_SILENT);
+  EXPECT_EQ(shared.bytes()[0], 3);
+  EXPECT_EQ(ddp_free(cq.get(), shared.is.stag), 0);
 }
 
 // Of another connection of the same two processes.

@@ -6,6 +6,7 @@
 #include <linux/tcp.h>
 #include <malloc.h>
 #include <poll.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -223,6 +224,28 @@ TEST_F(Untouched, AChildForkedWhileTheThreadStartsHasNoRing) {
       const Pair pair = connected_pair();
       Child forked_soon(has_no_ring_and_listens);
       forked_soon.expect_success();
+    });
+    with_no_thread_yet.expect_success();
+  }
+}
+
+// No handler tells such a child of the fork.
+TEST_F(Untouched, AChildOfABareForkForksAtOnce) {
+  if (column() != Column::kOneSided) GTEST_SKIP() << "a thread is for one-sided operations";
+  for (int time = 0; time < 10; ++time) {
+    Child with_no_thread_yet([&] {
+      const Pair pair = connected_pair();
+      const pid_t bare = _Fork();
+      if (bare == 0) {
+        const int64_t start = now_ms();
+        const pid_t child = fork();
+        if (child == 0) _exit(0);
+        waitpid(child, nullptr, 0);
+        _exit(now_ms() - start < 500 ? 0 : 1);
+      }
+      int status = -1;
+      waitpid(bare, &status, 0);
+      EXPECT_EQ(status, 0);
     });
     with_no_thread_yet.expect_success();
   }
