@@ -183,11 +183,11 @@ struct ddp_status {
  *
  * Accepting. accept() on a listening socket in message mode returns as soon as TCP is established,
  * whatever the peer then does. The MPA Reply leaves with the program's first call on the new socket
- * that is not ddp_reg, ddp_dereg or ddp_post_recv: post all receives first, for a Send that finds
- * none ends the connection. Whoever waits on a shared completion queue, or posts nothing but
- * receives, says so by ddp_establish(fd, 0), whose EAGAIN ("not yet") it passes over. A peer that
- * sends no Request within 10 s, or is not answered within 30 s, has failed. An upgraded connection
- * (DDP_MODE on a connected socket) starts in the same way.
+ * that is not ddp_reg, ddp_dereg, ddp_alloc, ddp_free, ddp_take_back or ddp_post_recv: post all
+ * receives first, for a Send that finds none ends the connection. Whoever waits on a shared
+ * completion queue, or posts nothing but receives, says so by ddp_establish(fd, 0), whose EAGAIN
+ * ("not yet") it passes over. A peer that sends no Request within 10 s, or is not answered within
+ * 30 s, has failed. An upgraded connection (DDP_MODE on a connected socket) starts in the same way.
  *
  * Ending. shutdown(fd, SHUT_WR): no new requests; what is posted is done and the peer's Reads are
  * answered, then a FIN; receiving goes on up to the peer's. SHUT_RDWR: both directions at once,
@@ -267,7 +267,7 @@ DDP_CALL int ddp_reg(int fd, void* address, size_t length, unsigned rights,
  * Ends a registration made through the same descriptor (or a duplicate). The STag is refused to the
  * peer from now on: it who uses it ends the connection (DDP_ENDED, a Terminate of ours). After
  * success the library never touches the memory again.
- *   EINVAL   no such registration here
+ *   EINVAL   no such registration here, or one by ddp_alloc()
  *   EBUSY    the peer's Read of it, or a Read of ours into it, is under way: that is finished, and
  *            the STag refused to new work already. Call again after more completions, or close the
  *            connection
@@ -275,23 +275,33 @@ DDP_CALL int ddp_reg(int fd, void* address, size_t length, unsigned rights,
 DDP_CALL int ddp_dereg(int fd, uint32_t stag);
 
 /*
- * The same for memory of the library's own: `length` zeroed bytes at (void*)region->to, on pages of
- * their own. A peer in shared memory (DDP_ENGINE) does its Writes, Reads and atomics there by
- * itself, as this process does by a memory access, at once and whether this process runs or not;
- * for all other peers, and for requests of more than 4 MB, it is memory like any other. What comes
- * of it is the same, but for the counters of this end (DDP_STATUS), which see none of them. Reads
- * of 8 aligned bytes are whole. The pages count against this process from here on. A forked child
- * does not have them. close() of the last descriptor frees them, too. A process of the same user
- * that means harm and has been given DDP_REMOTE_WRITE or _ATOMIC keeps the pages until it ends, and
- * may write to them, for as long as they are this region's; after ddp_free() or ddp_take_back()
- * nothing it does is seen here. EINVAL   no bytes, no or unknown rights ENOSPC   as ddp_reg()
- *   ENOMEM   no memory for all of it; more than the machine has
+ * As ddp_reg(), of memory that is made for it: `length` zeroed bytes at (void*)region->to, on pages
+ * of their own, which count against this process from here on.
+ *
+ * A peer in shared memory (DDP_ENGINE) does its Writes, Reads and atomics there by itself where it
+ * can: as this process does by a memory access, in the call that posts them, whether this process
+ * runs or not. It can where this process has taken all that it sent before, in requests of up to
+ * 4 MB, after its first, in up to 64 regions at a time. All else goes as with ddp_reg(), and for
+ * other peers everything does; what comes of it is the same, but for what this end counts
+ * (DDP_STATUS) and captures. A Read of 8 bytes that are aligned at both ends is whole. The peer's
+ * first request to a region maps it there, which takes system calls.
+ *
+ * A forked child does not have the memory. close() of the last descriptor frees it, too. A peer may
+ * keep its pages in use for a while after their end here. One that means harm, of the same user and
+ * with DDP_REMOTE_WRITE or _ATOMIC, may write to them for as long as they are this region's, and a
+ * copy that it is in the middle of may go on when it has been invalidated or its connection closed;
+ * after ddp_free() or ddp_take_back() nothing it does is seen here.
+ *
+ *   EINVAL   no bytes, no or unknown rights
+ *   ENOSPC   as ddp_reg()
+ *   ENOMEM   no memory for all of it, or more than this machine has
  */
 DDP_CALL int ddp_alloc(int fd, size_t length, unsigned rights, struct ddp_region* region);
 
 /*
- * Ends the registration and the memory. EINVAL (no such, or from ddp_reg; ddp_dereg() likewise for
- * what is from ddp_alloc), EBUSY: as ddp_dereg(), and the memory is still there.
+ * Ends the registration and the memory.
+ *   EINVAL   no such registration here, or one by ddp_reg()
+ *   EBUSY    as ddp_dereg(); the memory is still there
  */
 DDP_CALL int ddp_free(int fd, uint32_t stag);
 
@@ -299,7 +309,9 @@ DDP_CALL int ddp_free(int fd, uint32_t stag);
  * Ends the registration alone: the bytes stay where they are, on other pages, which no peer has,
  * and which are the program's, to give back by munmap(address, length). Nothing else may use the
  * memory meanwhile, neither a thread nor a system call nor a peer: what they write may be lost.
- * Errors as ddp_free(); ENOMEM: nothing happened, or (too many mappings) it is freed.
+ *   EINVAL, EBUSY   as ddp_free()
+ *   ENOMEM          no memory for other pages: nothing happened
+ *   ENOSPC          the process has too many mappings: the memory is lost
  */
 DDP_CALL int ddp_take_back(int fd, uint32_t stag);
 
@@ -378,7 +390,7 @@ struct ddp_atomic_work {
  * fewer with errno telling why not the next; -1 if not even the first. What was accepted is sent in
  * this call, together and as far as TCP takes it; the rest follows by itself, and so do Reads and
  * atomics beyond what the peer's IRD and our ord allow at once, and what was posted behind them.
- * Nothing waits, and nothing is allocated once connected.
+ * Nothing waits, and nothing is allocated once connected, but for what ddp_alloc() says.
  *   EAGAIN    the queue, or the completion queue, is full: ddp_poll, then post the rest
  *   ENOTCONN  sends: not established yet: ddp_establish first. Receives are accepted before
  *   EPIPE     the connection has ended or is ending: DDP_ENDED says why. Make a new one
