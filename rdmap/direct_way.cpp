@@ -76,7 +76,7 @@ void DirectWay::write_header(const SendWr& wr, const DirectSegment& segment, uin
 }
 
 // The first of all must go to the peer, which may be waiting for it to send anything.
-bool DirectWay::aim(const SendWr& wr, Aim& out) const {
+bool DirectWay::aim_one_sided(const SendWr& wr, Aim& out) const {
   if (!qp_.sends_.has_begun()) return false;
   if (const auto* write = std::get_if<op::Write>(&wr.op)) {
     DirectSegment segment;  // NOLINT: measure() fills it

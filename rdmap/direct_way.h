@@ -67,7 +67,10 @@ class DirectWay {
   // One-sided work that the peer need not take part in, because its memory lies here, too. What it
   // wants of that. False: it is no such work, too long to be done in one call, or not right.
   // REQUIRES: may_send().
-  [[nodiscard]] bool aim(const SendWr& wr, Aim& out) const;
+  [[nodiscard]] bool aim(const SendWr& wr, Aim& out) const {
+    const bool is_message = kind_of(wr) == WorkKind::kSend || kind_of(wr) == WorkKind::kImmediate;
+    return !is_message && aim_one_sided(wr, out);
+  }
   // Does it; `found`: by an atomic. False: it cannot be done so, and has not been. REQUIRES: aim()
   // said `aim`, which is `there`; the peer has placed all that was sent before.
   // `has_lock`: nothing of ours is deregistered meanwhile.
@@ -88,6 +91,7 @@ class DirectWay {
   bool finish(Completion& out);
 
  private:
+  bool aim_one_sided(const SendWr& wr, Aim& out) const;
   bool fill_sink(const op::Read& read, const uint8_t* from, bool has_lock);
   bool place_message(Bytes header, uint32_t payload);
   bool place_write(Bytes header, uint32_t payload);

@@ -261,6 +261,63 @@ class Registration {
 };
 
 /*
+ * Memory that is made for a peer to reach (ddp_alloc), freed when this ends; as Registration
+ * otherwise, also in that close() has freed it: release() it then.
+ */
+class Allocation {
+ public:
+  Allocation() noexcept = default;
+  /* Errors as ddp_alloc(); then it holds nothing. */
+  Allocation(int fd, std::size_t length, unsigned rights, std::error_code& error) noexcept
+      : fd_(fd) {
+    error = detail::error_if(ddp_alloc(fd, length, rights, &region_) != 0);
+    if (error) release();
+  }
+  Allocation(Allocation&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)), region_(std::exchange(other.region_, {})) {}
+  /* What this held before ends as by the destructor. */
+  Allocation& operator=(Allocation&& other) noexcept {
+    Allocation taken(std::move(other));
+    std::swap(fd_, taken.fd_);
+    std::swap(region_, taken.region_);
+    return *this;
+  }
+  ~Allocation() { static_cast<void>(end()); }
+
+  explicit operator bool() const noexcept { return fd_ >= 0; }
+  const ddp_region& region() const noexcept { return region_; }
+  std::uint32_t stag() const noexcept { return region_.stag; }
+  std::span<std::byte> memory() const noexcept {
+    return {reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(region_.to)),
+            static_cast<std::size_t>(region_.length)};
+  }
+  /* ddp_free(). With an error it holds the memory as before; holding nothing is success. */
+  [[nodiscard]] std::error_code end() noexcept {
+    if (fd_ < 0) return {};
+    const std::error_code error = detail::error_if(ddp_free(fd_, region_.stag) != 0);
+    if (!error) release();
+    return error;
+  }
+  /* ddp_take_back(): the memory is the caller's now, to munmap(); empty with an error. */
+  [[nodiscard]] std::span<std::byte> take_back(std::error_code& error) noexcept {
+    error = detail::error_if(ddp_take_back(fd_, region_.stag) != 0);
+    if (error) return {};
+    const std::span<std::byte> taken = memory();
+    release();
+    return taken;
+  }
+  /* Forgets it, without a call. */
+  void release() noexcept {
+    fd_ = -1;
+    region_ = {};
+  }
+
+ private:
+  int fd_ = -1;
+  ddp_region region_{};
+};
+
+/*
  * A completion queue for several connections (ddp_open_cq), closed when this ends; it then lives on
  * unseen for the connections that use it. Its calls are those above, on fd().
  */

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // ddpsock.hpp: the C++ layer, as a program of C++20 without exceptions uses it.
+#include <sys/mman.h>
+
 #include <type_traits>
 
 #include "ddpsock/ddpsock.hpp"
@@ -102,6 +104,30 @@ TEST_F(Layer, RegistrationEndsWithItsObject) {
     EXPECT_ERRNO(EINVAL, ddp_dereg(server_, replaced));
   }
   EXPECT_ERRNO(EINVAL, ddp_dereg(server_, stag));
+}
+
+TEST_F(Layer, AllocationsAreFreedOrTakenBack) {
+  uint32_t stag = 0;
+  std::span<std::byte> taken;
+  {
+    ::ddp::Allocation first(server_, 100, kAllRights, error_);
+    ASSERT_TRUE(first) << error_.message();
+    EXPECT_EQ(first.memory().size(), 100u);
+    stag = first.stag();
+    first.memory()[99] = std::byte{9};
+    ::ddp::Allocation second = std::move(first);
+    EXPECT_FALSE(first);  // NOLINT(bugprone-use-after-move): that is what is tested
+    EXPECT_TRUE(first.take_back(error_).empty());
+    EXPECT_EQ(error_, std::errc::bad_file_descriptor);
+    ::ddp::Allocation third(server_, 10, kAllRights, error_);
+    taken = third.take_back(error_);
+    EXPECT_FALSE(error_) << error_.message();
+    EXPECT_EQ(second.memory()[99], std::byte{9});
+  }
+  EXPECT_ERRNO(EINVAL, ddp_free(server_, stag));
+  ASSERT_EQ(taken.size(), 10u);
+  taken[9] = std::byte{1};
+  EXPECT_EQ(munmap(taken.data(), taken.size()), 0);
 }
 
 TEST_F(Layer, ReleasedRegistrationsStay) {
