@@ -49,6 +49,51 @@ unsigned post(int (*call)(int, const Work*, unsigned), int fd, std::span<const W
   error = error_if(posted < 0 || static_cast<unsigned>(posted) < count);
   return posted < 0 ? 0 : static_cast<unsigned>(posted);
 }
+
+/* A region that kEnd ends when this does. */
+template <int (*kEnd)(int, std::uint32_t)>
+class HeldRegion {
+ public:
+  HeldRegion(HeldRegion&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)), region_(std::exchange(other.region_, {})) {}
+  /* What this held before ends as by the destructor. */
+  HeldRegion& operator=(HeldRegion&& other) noexcept {
+    HeldRegion taken(std::move(other));
+    std::swap(fd_, taken.fd_);
+    std::swap(region_, taken.region_);
+    return *this;
+  }
+  ~HeldRegion() { static_cast<void>(end()); }
+
+  explicit operator bool() const noexcept { return fd_ >= 0; }
+  /* What the peer must be told, all 0 if nothing is held. */
+  const ddp_region& region() const noexcept { return region_; }
+  std::uint32_t stag() const noexcept { return region_.stag; }
+  /* With an error it holds the memory as before; holding nothing is success. */
+  [[nodiscard]] std::error_code end() noexcept {
+    if (fd_ < 0) return {};
+    const std::error_code error = error_if(kEnd(fd_, region_.stag) != 0);
+    if (!error) release();
+    return error;
+  }
+  /* Forgets it, without a call. */
+  void release() noexcept {
+    fd_ = -1;
+    region_ = {};
+  }
+
+ protected:
+  HeldRegion() noexcept = default;
+  /* After a call that has filled region_, or failed. */
+  std::error_code hold_if(bool is_made, int fd) noexcept {
+    const std::error_code error = error_if(!is_made);
+    if (is_made) fd_ = fd;
+    if (!is_made) release();
+    return error;
+  }
+  int fd_ = -1;
+  ddp_region region_{};
+};
 }  // namespace detail
 
 /*
@@ -217,86 +262,35 @@ inline std::error_code error_of(const ddp_completion& completion) noexcept {
  * Read of the memory, or a Read of ours into it, may be under way, call end() until it does not
  * answer `device_or_resource_busy`, or close the connection and release(), before the memory goes.
  */
-class Registration {
+class Registration : public detail::HeldRegion<ddp_dereg> {
  public:
   Registration() noexcept = default;
   /* Errors as ddp_reg(); then it holds nothing. */
   Registration(int fd, std::span<std::byte> memory, unsigned rights,
-               std::error_code& error) noexcept
-      : fd_(fd) {
-    error = detail::error_if(ddp_reg(fd, memory.data(), memory.size(), rights, &region_) != 0);
-    if (error) release();
+               std::error_code& error) noexcept {
+    const int result = ddp_reg(fd, memory.data(), memory.size(), rights, &region_);
+    error = hold_if(result == 0, fd);
   }
-  Registration(Registration&& other) noexcept
-      : fd_(std::exchange(other.fd_, -1)), region_(std::exchange(other.region_, {})) {}
-  /* What this held before ends as by the destructor. */
-  Registration& operator=(Registration&& other) noexcept {
-    Registration taken(std::move(other));
-    std::swap(fd_, taken.fd_);
-    std::swap(region_, taken.region_);
-    return *this;
-  }
-  ~Registration() { static_cast<void>(end()); }
-
-  explicit operator bool() const noexcept { return fd_ >= 0; }
-  /* What the peer must be told, all 0 if nothing is held. */
-  const ddp_region& region() const noexcept { return region_; }
-  std::uint32_t stag() const noexcept { return region_.stag; }
-  /* ddp_dereg(). With an error it holds the memory as before; holding nothing is success. */
-  [[nodiscard]] std::error_code end() noexcept {
-    if (fd_ < 0) return {};
-    const std::error_code error = detail::error_if(ddp_dereg(fd_, region_.stag) != 0);
-    if (!error) release();
-    return error;
-  }
-  /* Forgets it, without a call. */
-  void release() noexcept {
-    fd_ = -1;
-    region_ = {};
-  }
-
- private:
-  int fd_ = -1;
-  ddp_region region_{};
+  /* end() is ddp_dereg(). */
 };
 
 /*
  * Memory that is made for a peer to reach (ddp_alloc), freed when this ends; as Registration
  * otherwise, also in that close() has freed it: release() it then.
  */
-class Allocation {
+class Allocation : public detail::HeldRegion<ddp_free> {
  public:
   Allocation() noexcept = default;
   /* Errors as ddp_alloc(); then it holds nothing. */
-  Allocation(int fd, std::size_t length, unsigned rights, std::error_code& error) noexcept
-      : fd_(fd) {
-    error = detail::error_if(ddp_alloc(fd, length, rights, &region_) != 0);
-    if (error) release();
+  Allocation(int fd, std::size_t length, unsigned rights, std::error_code& error) noexcept {
+    const int result = ddp_alloc(fd, length, rights, &region_);
+    error = hold_if(result == 0, fd);
   }
-  Allocation(Allocation&& other) noexcept
-      : fd_(std::exchange(other.fd_, -1)), region_(std::exchange(other.region_, {})) {}
-  /* What this held before ends as by the destructor. */
-  Allocation& operator=(Allocation&& other) noexcept {
-    Allocation taken(std::move(other));
-    std::swap(fd_, taken.fd_);
-    std::swap(region_, taken.region_);
-    return *this;
-  }
-  ~Allocation() { static_cast<void>(end()); }
+  /* end() is ddp_free(). */
 
-  explicit operator bool() const noexcept { return fd_ >= 0; }
-  const ddp_region& region() const noexcept { return region_; }
-  std::uint32_t stag() const noexcept { return region_.stag; }
   std::span<std::byte> memory() const noexcept {
     return {reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(region_.to)),
             static_cast<std::size_t>(region_.length)};
-  }
-  /* ddp_free(). With an error it holds the memory as before; holding nothing is success. */
-  [[nodiscard]] std::error_code end() noexcept {
-    if (fd_ < 0) return {};
-    const std::error_code error = detail::error_if(ddp_free(fd_, region_.stag) != 0);
-    if (!error) release();
-    return error;
   }
   /* ddp_take_back(): the memory is the caller's now, to munmap(); empty with an error. */
   [[nodiscard]] std::span<std::byte> take_back(std::error_code& error) noexcept {
@@ -306,15 +300,6 @@ class Allocation {
     release();
     return taken;
   }
-  /* Forgets it, without a call. */
-  void release() noexcept {
-    fd_ = -1;
-    region_ = {};
-  }
-
- private:
-  int fd_ = -1;
-  ddp_region region_{};
 };
 
 /*
