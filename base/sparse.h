@@ -12,7 +12,8 @@
 
 namespace ddpsock::base {
 
-// Maps `size` bytes of `fd` from `offset` on, a memfd whose name begins with "ddpsock", or
+// Maps `size` bytes of `fd` from `offset` on, a memfd whose name begins with "ddpsock" if
+// mlockall(MCL_CURRENT) is to leave it out, too, or
 // anonymous ones if it is negative (one mapping a process): shared, to read and write or as
 // `protection` says, no page provided, also after mlockall(MCL_FUTURE). nullptr with errno where
 // the kernel refuses; munmap() ends it.

@@ -49,8 +49,6 @@ class Attendance {
   bool is_passing() const {
     return is_passable() && passes_.load(std::memory_order_relaxed) % kPasses != 0;
   }
-  // The same of a poll that has something to take.
-  bool is_look_due() { return is_passable() ? !is_passing() : !count_pass(); }
   void note_look(Time now) { last_look_ns_.store(now.ns, std::memory_order_relaxed); }
 
   // A thread sleeps on the socket itself.

@@ -115,12 +115,11 @@ bool Progress::try_run(Look how, Time now) {
 }
 
 int Progress::poll_directly(std::span<ddp_completion> out) {
-  if (!attendance_.may_pass() || is_held_back_.load()) return kAskAsUsual;
-  const bool is_passing = attendance_.count_pass();
-  if (endpoint_.queue().inbox().has_any()) return kAskAsUsual;
+  if (!attendance_.may_pass() || is_held_back_.load() || endpoint_.queue().inbox().has_any())
+    return kAskAsUsual;
   engine::Qp& qp = endpoint_.qp();
   const bool has_news = qp.has_news();
-  if (!is_passing) {
+  if (!attendance_.count_pass()) {
     if (!has_news) return kAskAsUsual;
     attendance_.note_look(base::now());
   }

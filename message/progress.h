@@ -86,7 +86,7 @@ class Progress {
   void push();
   // Of a poll for which something is there already: whether it is time to look all the same, so
   // that who always finds its own completions is seen, and finds what comes, and the end.
-  bool is_look_due() { return attendance_.is_look_due(); }
+  bool is_look_due() { return !attendance_.count_pass(); }
   // How many of `work`, from its beginning, have been sent by the direct way and are done.
   unsigned send_directly(std::span<const engine::SendWr> work);
   // Whether somebody has left a note meanwhile, which none of the two above has looked at: then the

@@ -109,18 +109,15 @@ bool DirectWay::fill_sink(const op::Read& read, const uint8_t* from, bool has_lo
   return true;
 }
 
-bool DirectWay::reach(const SendWr& wr, const Aim& aim, uint8_t* there, bool has_lock,
-                      uint64_t& found) {
+bool DirectWay::reach(const SendWr& wr, uint8_t* there, bool has_lock, uint64_t& found) {
   if (const auto* write = std::get_if<op::Write>(&wr.op)) {
     for (const Bytes range : write->payload) {
       if (range.empty()) continue;
       copy(there, range.data(), range.size());
       there += range.size();
     }
-    qp_.counters_.bytes_sent.add(aim.length);
   } else if (const auto* read = std::get_if<op::Read>(&wr.op)) {
-    if (!fill_sink(*read, there, has_lock)) return false;
-    qp_.counters_.bytes_received.add(aim.length);
+    return fill_sink(*read, there, has_lock);
   } else if (!is_aligned(there)) {
     return false;
   } else if (const auto* add = std::get_if<op::FetchAdd>(&wr.op)) {
@@ -130,12 +127,19 @@ bool DirectWay::reach(const SendWr& wr, const Aim& aim, uint8_t* there, bool has
   } else {
     found = execute(atomic_request(*std::get_if<op::CmpSwap>(&wr.op)), there);
   }
-  qp_.sends_.note_direct();
   return true;
 }
 
+void DirectWay::note_reached(const Aim& aim) {
+  if (aim.needed == kRemoteWrite) qp_.counters_.bytes_sent.add(aim.length);
+  if (aim.needed == kRemoteRead) qp_.counters_.bytes_received.add(aim.length);
+  qp_.sends_.note_direct();
+}
+
 void DirectWay::complete(const SendWr& wr, const Aim& aim, uint64_t found) {
-  qp_.sends_.complete_direct(wr.id, kind_of(wr), aim.length, found);
+  const bool is_open = qp_.state() == QpState::kRts || qp_.state() == QpState::kClosing;
+  qp_.sends_.complete_direct(wr.id, kind_of(wr), aim.length,
+                             is_open ? WorkStatus::kOk : WorkStatus::kFlushed, found);
 }
 
 bool DirectWay::place(Bytes header, uint32_t payload) {

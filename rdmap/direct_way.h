@@ -61,7 +61,7 @@ class DirectWay {
   // ... so that it is complete, as its queue is told now. With the lock. REQUIRES: `wr` is
   // signalled.
   void complete(const SendWr& wr, const DirectSegment& segment) {
-    qp_.sends_.complete_direct(wr.id, kind_of(wr), segment.payload_length);
+    qp_.sends_.complete_direct(wr.id, kind_of(wr), segment.payload_length, WorkStatus::kOk, 0);
   }
 
   // One-sided work that the peer need not take part in, because its memory lies here, too. What it
@@ -74,12 +74,13 @@ class DirectWay {
   // Does it; `found`: by an atomic. False: it cannot be done so, and has not been. REQUIRES: aim()
   // said `aim`, which is `there`; the peer has placed all that was sent before.
   // `has_lock`: nothing of ours is deregistered meanwhile.
-  [[nodiscard]] bool reach(const SendWr& wr, const Aim& aim, uint8_t* there, bool has_lock,
-                           uint64_t& found);
+  [[nodiscard]] bool reach(const SendWr& wr, uint8_t* there, bool has_lock, uint64_t& found);
+  // It counts as sent and done. Until then it may yet go another way, unless it is an atomic.
+  void note_reached(const Aim& aim);
   // A place for its completion, followed by complete() or by release().
   [[nodiscard]] bool reserve() { return qp_.sends_.reserve_direct(); }
   void release() { qp_.sends_.release_direct(); }
-  // With the lock.
+  // With the lock. As flushed if the stream has failed by now.
   void complete(const SendWr& wr, const Aim& aim, uint64_t found);
 
   // Where the payload of a segment goes: room for it or for more, in this order. False: it is for

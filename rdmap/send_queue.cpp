@@ -59,12 +59,14 @@ Posted SendQueue::post(std::span<const SendWr> work, const std::atomic<QpState>&
   return out;
 }
 
-void SendQueue::complete_direct(uint64_t id, WorkKind kind, uint32_t length, uint64_t original) {
+void SendQueue::complete_direct(uint64_t id, WorkKind kind, uint32_t length, WorkStatus status,
+                                uint64_t original) {
   Completion c;
   c.id = id;
   c.qp = stream_.qp;
   c.kind = kind;
   c.length = length;
+  c.status = status;
   c.original = original;
   cq_.push(c);
 }

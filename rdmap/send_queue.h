@@ -88,7 +88,8 @@ class SendQueue {
     counters_.sends_direct.add(1);
   }
   void release_direct() { cq_.release(); }
-  void complete_direct(uint64_t id, WorkKind kind, uint32_t length, uint64_t original = 0);
+  void complete_direct(uint64_t id, WorkKind kind, uint32_t length, WorkStatus status,
+                       uint64_t original);
   // What Start::ord said.
   uint32_t ord() const { return outbound_.ord(); }
   // Completes everything, as flushed where it is not complete, up to the first request that the LLP

@@ -5,6 +5,8 @@
 #ifndef DDPSOCK_SHM_OWN_FILE_H_
 #define DDPSOCK_SHM_OWN_FILE_H_
 
+#include <cstddef>
+
 #include "base/fd.h"
 #include "shm/sealed_file.h"
 
@@ -22,15 +24,9 @@ class OwnFile {
   int number() const { return fd_.get(); }
 
  private:
-  void close();
-  static void lock_all();
-  static void unlock_all();
-  static void close_all_in_child();
-
   base::UniqueFd fd_;
   const FileId id_;
-  OwnFile* next_ = nullptr;
-  static OwnFile* first;
+  const size_t place_;  // among those that children close
 };
 
 }  // namespace ddpsock::engine::shm

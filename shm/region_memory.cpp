@@ -11,7 +11,8 @@
 namespace ddpsock::engine::shm {
 namespace {
 
-constexpr char kName[] = "ddpsock-region";
+// Not "ddpsock...": its owner's memory, to be locked like any other (base/sparse.h).
+constexpr char kName[] = "ddp-region";
 
 // The kernel has files of any size, and kills for what it cannot have.
 bool may_be_provided(size_t size) {

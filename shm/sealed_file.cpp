@@ -88,8 +88,8 @@ Result<base::UniqueFd> make_sealed_file(const char* name, size_t size) {
 Result<MappedFile> make_mapped_file(const char* name, size_t size, bool is_for_readers) {
   auto file = make_memory_file(name, size);
   if (!file) return fail(file.error());
-  void* at = base::map_sparse(size, file->get());
-  if (at == nullptr) return fail_errno(errno);
+  void* at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file->get(), 0);
+  if (at == MAP_FAILED) return fail_errno(errno);
   madvise(at, size, MADV_DONTFORK);
   if (fcntl(file->get(), F_ADD_SEALS, kSeals | (is_for_readers ? F_SEAL_FUTURE_WRITE : 0)) != 0) {
     const int error = errno;

@@ -71,11 +71,12 @@ void MemoryCarrier::tell_regions(const rdmap::Qp& core) {
   if (told_) memory_.tell_table(*told_);
 }
 
-// What the peer has sent before it wrote what was read is in place before that is told.
+// No more than could lie there now. What comes of it goes on in advance(), which rings.
 void MemoryCarrier::take_in(rdmap::Qp& core, std::unique_lock<std::mutex>& lock) {
-  if (!link_.has_record()) return;
-  if (link_.receive(core, lock, Budget{}.bytes) != Turn::kIdle)
-    is_unsettled_.store(true, std::memory_order_relaxed);
+  const uint64_t last = link_.position() + shm::kMessageRing;
+  while (link_.receive(core, lock, Budget{}.bytes) == Turn::kMore && link_.position() < last) {
+  }
+  is_unsettled_.store(true, std::memory_order_relaxed);
 }
 
 // Not where bells are to be asked for, nor where something of ours waits: that goes on in advance()

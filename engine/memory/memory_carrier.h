@@ -56,6 +56,7 @@ class MemoryCarrier final : public Carrier, private DirectCarrier {
                      rdmap::DirectSegment& segment) override;
   void finish_sends() override { ring_directly(); }
   uint8_t* locate(const rdmap::Aim& aim) override;
+  bool has_arrived() const override { return link_.has_record(); }
   void take_in(rdmap::Qp& core, std::unique_lock<std::mutex>& lock) override;
   uint32_t receive_directly(rdmap::DirectWay& core, std::span<rdmap::Completion> out) override;
 

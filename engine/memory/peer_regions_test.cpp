@@ -106,15 +106,15 @@ TEST_F(PeerRegionsTest, WhatIsOverIsUnmapped) {
   for (int time = 0; time < 10; ++time) {
     const auto shared = share(region());
     ASSERT_NE(find(), nullptr);
-    EXPECT_EQ(count_mappings("memfd:ddpsock-region "), 2u);
+    EXPECT_EQ(count_mappings("memfd:ddp-region "), 2u);
     shared->store(0);
     EXPECT_EQ(find(), nullptr);
-    EXPECT_EQ(count_mappings("memfd:ddpsock-region "), 1u);
+    EXPECT_EQ(count_mappings("memfd:ddp-region "), 1u);
   }
   share(region());
   ASSERT_NE(find(), nullptr);
   regions_.reset();
-  EXPECT_EQ(count_mappings("memfd:ddpsock-region "), 1u);
+  EXPECT_EQ(count_mappings("memfd:ddp-region "), 1u);
 }
 
 TEST_F(PeerRegionsTest, IsForThePeerOfItsQueuePairOrDomain) {
@@ -306,10 +306,10 @@ TEST_F(PeerRegionsTest, SweptWhatIsOverIsUnmapped) {
   const auto shared = share(region());
   ASSERT_NE(find(), nullptr);
   regions_->sweep();
-  EXPECT_EQ(count_mappings("memfd:ddpsock-region "), 2u);
+  EXPECT_EQ(count_mappings("memfd:ddp-region "), 2u);
   shared->store(0);
   regions_->sweep();
-  EXPECT_EQ(count_mappings("memfd:ddpsock-region "), 1u);
+  EXPECT_EQ(count_mappings("memfd:ddp-region "), 1u);
 }
 
 TEST_F(PeerRegionsTest, TheLastPlaceOfTheTable) {
@@ -342,7 +342,7 @@ TEST_F(HostileTableTest, AnEntryThatChangesAllTheTime) {
   is_over = true;
   changing.join();
   regions_.reset();
-  EXPECT_EQ(count_mappings("memfd:ddpsock-region "), 1u);
+  EXPECT_EQ(count_mappings("memfd:ddp-region "), 1u);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@
 
 namespace ddpsock::engine::shm {
 
-inline constexpr char kRegionTableName[] = "ddp-regions";
+inline constexpr char kRegionTableName[] = "ddpsock-regions";
 inline constexpr uint32_t kMostShared = 8192;  // by the index of an STag, which begins at 1
 
 struct alignas(64) RegionEntry {

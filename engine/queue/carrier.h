@@ -63,7 +63,9 @@ class DirectCarrier {
   // Where `aim` lies in this process, if the peer has placed all that was sent before. nullptr:
   // nowhere, or not yet. Holds until the next call.
   virtual uint8_t* locate(const rdmap::Aim& aim) = 0;
-  // Before what was found there is told: takes in what has come. With the engine's lock.
+  // Whether the peer has sent what has not been taken in.
+  virtual bool has_arrived() const = 0;
+  // Takes it in, all that is there now. With the engine's lock.
   virtual void take_in(rdmap::Qp& core, std::unique_lock<std::mutex>& lock) = 0;
   // As Qp::receive_directly().
   virtual uint32_t receive_directly(rdmap::DirectWay& core, std::span<rdmap::Completion> out) = 0;

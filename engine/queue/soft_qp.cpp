@@ -131,6 +131,7 @@ uint32_t SoftQp::send_directly(std::span<const SendWr> work) {
   for (const SendWr& wr : work) {
     if (reach_directly(wr)) {
       ++sent;
+      if (!way_->may_send()) break;
       continue;
     }
     rdmap::DirectSegment segment;  // NOLINT: cut() fills it
@@ -145,30 +146,38 @@ uint32_t SoftQp::send_directly(std::span<const SendWr> work) {
 }
 
 // What tells a completion does so with the lock, and copies much without.
+//
+// What the peer had sent before it wrote what is found there must be in place before that is told.
+// A Read that finds such goes again, the usual way, where the answer comes behind it.
 bool SoftQp::reach_directly(const SendWr& wr) {
   rdmap::Aim aim;  // NOLINT: aim() fills it
   if (!way_->aim(wr, aim)) return false;
   uint8_t* there = direct_->locate(aim);
-  if (there == nullptr) return false;
+  const bool is_write = aim.needed == rdmap::kRemoteWrite;
+  if (there == nullptr || (!is_write && direct_->has_arrived())) return false;
+  if (wr.is_signalled && !way_->reserve()) return false;
+  const bool needs_lock = wr.is_signalled && aim.length <= kMostUnderLock;
+  Lock lock = needs_lock ? engine_.lock(false) : Lock(engine_.mutex(), std::defer_lock);
   uint64_t found = 0;
-  if (!wr.is_signalled) return way_->reach(wr, aim, there, false, found);
-  if (!way_->reserve()) return false;
-  const bool is_short = aim.length <= kMostUnderLock;
-  Lock lock = is_short ? engine_.lock(false) : Lock(engine_.mutex(), std::defer_lock);
-  const bool is_done = (lock || !is_short) && way_->reach(wr, aim, there, is_short, found);
+  const bool is_done = (lock || !needs_lock) && way_->reach(wr, there, needs_lock, found) &&
+                       (aim.needed != rdmap::kRemoteRead || !direct_->has_arrived());
   if (!is_done) {
-    way_->release();
+    if (wr.is_signalled) way_->release();
     return false;
   }
-  if (!lock) lock.lock();
-  if (aim.needed != rdmap::kRemoteWrite) {
-    is_advancing_ = true;
-    direct_->take_in(*core_, lock);
-    is_advancing_ = false;
-  }
-  way_->complete(wr, aim, found);
-  queues_.signal(lock);
+  way_->note_reached(aim);
+  const bool must_take_in = !is_write && direct_->has_arrived();
+  if (!lock && (wr.is_signalled || must_take_in)) lock.lock();
+  if (must_take_in) take_in(lock);
+  if (wr.is_signalled) way_->complete(wr, aim, found);
+  if (lock) queues_.signal(lock);
   return true;
+}
+
+void SoftQp::take_in(Lock& lock) {
+  is_advancing_ = true;
+  direct_->take_in(*core_, lock);
+  is_advancing_ = false;
 }
 
 // What has been sent must be told, so the lock comes first; and then it is for few bytes.

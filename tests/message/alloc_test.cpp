@@ -48,15 +48,15 @@ int post_write(int fd, const Region& to, std::string_view bytes, uint64_t offset
   return ddp_post_write(fd, &work, 1);
 }
 
-int post_read(int fd, const Region& into, const Region& from, uint32_t length,
-              uint64_t offset = 0) {
+int post_read(int fd, const Region& into, const Region& from, uint32_t length, uint64_t offset = 0,
+              uint32_t flags = 0) {
   const ddp_read_work work{.cookie = 2,
                            .address = into.bytes(),
                            .length = length,
                            .stag = into.is.stag,
                            .remote_to = from.is.to + offset,
                            .remote_stag = from.is.stag,
-                           .flags = 0};
+                           .flags = flags};
   return ddp_post_read(fd, &work, 1);
 }
 
@@ -420,6 +420,66 @@ TEST_P(Alloc, AReadDoesNotOvertakeWhatItsOwnerSent) {
               1);
     done(client_, i % 2 == 0 ? DDP_READ : DDP_ATOMIC_DONE);
     EXPECT_EQ(ours.bytes()[50], i);
+  }
+}
+
+TEST_P(Alloc, ASilentReadDoesNotEither) {
+  const Region theirs = allocate(server_, 100), ours = allocate(client_, 100);
+  ASSERT_EQ(post_read(client_, ours, theirs, 8), 1);
+  done(client_, DDP_READ);
+  std::string room(4, '\0');
+  for (uint8_t i = 1; i < 50; ++i) {
+    std::string there(1, static_cast<char>(i));
+    ASSERT_EQ(post_write(server_, ours, there, 50), 1);
+    done(server_, DDP_WRITTEN);
+    theirs.bytes()[0] = i;
+    post_recv(server_, room);
+    ASSERT_EQ(post_read(client_, ours, theirs, 8, 0, DDP_SILENT), 1);
+    post_send(client_, "sent", 4);
+    bool is_sent = false, has_come = false;
+    while (!is_sent || !has_come) {
+      ddp_completion one;
+      if (ddp_poll(client_, &one, 1) == 1) {
+        is_sent = true;
+        EXPECT_EQ(ours.bytes()[0], i);
+        EXPECT_EQ(ours.bytes()[50], i);
+      }
+      has_come |= ddp_poll(server_, &one, 1) == 1;
+    }
+  }
+}
+
+TEST_P(Alloc, NorMuchThatItsOwnerSent) {
+  constexpr size_t kEach = 1 << 20, kCount = 8;
+  const Region theirs = allocate(server_, 100);
+  std::string all(kEach * kCount, '\0');
+  ddp_region there{};
+  ASSERT_EQ(ddp_reg(client_, all.data(), all.size(), DDP_REMOTE_WRITE, &there), 0);
+  const std::string bytes(kEach, 'b');
+  for (size_t i = 0; i < kCount; ++i)
+    ASSERT_EQ(post_write(server_, {there}, bytes, i * kEach, 1, DDP_SILENT), 1);
+  theirs.bytes()[0] = 1;
+  ASSERT_EQ(post_add(client_, theirs, 0), 1);
+  const uint64_t found = done(client_, DDP_ATOMIC_DONE).value;
+  // In shared memory all of it was sent before.
+  if (found == 1 && std::string_view(expected_engine()) == "shm") {
+    EXPECT_EQ(all.find_first_not_of('b'), std::string::npos);
+  }
+}
+
+TEST_P(Alloc, BehindAMessageThatFailsNothingIsDone) {
+  if (GetParam() != DDP_PROGRESS_CALLER) GTEST_SKIP() << "it is known at once";
+  const Region theirs = allocate(server_, 100);
+  ASSERT_EQ(post_add(client_, theirs, 1), 1);
+  done(client_, DDP_ATOMIC_DONE);
+  post_send(server_, "no receive for it", 7, DDP_SILENT);
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(post_add(client_, theirs, 1), 1);
+  for (;;) {
+    ddp_completion one{}, none;
+    ddp_poll(server_, &none, 1);
+    if (ddp_wait(client_, &one, 1, 1) != 1) continue;
+    if (one.kind == DDP_ENDED) break;
+    EXPECT_EQ(one.status, ECANCELED);
   }
 }
 
