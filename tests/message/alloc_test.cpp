@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Memory of the library's own, which a peer in shared memory reaches by itself.
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -547,6 +549,37 @@ TEST(AllocShared, OfOneConnectionIsNotForAnother) {
   ASSERT_EQ(post_add(second.client.get(), of_first, 1), 1);
   EXPECT_EQ(next(second.client.get()).status, ECANCELED);
   EXPECT_EQ(of_first.bytes()[0], 3);
+}
+
+// A lock of the program's that its own handlers hold over a fork.
+pthread_mutex_t program_lock = PTHREAD_MUTEX_INITIALIZER;
+void lock_program() {
+  pthread_mutex_lock(&program_lock);
+}
+void unlock_program() {
+  pthread_mutex_unlock(&program_lock);
+}
+
+TEST(AllocShared, AForkWaitsForNobodyWhoAllocates) {
+  arm_alarm();
+  ASSERT_EQ(pthread_atfork(lock_program, unlock_program, unlock_program), 0);
+  const Ends ends = connect_ends();
+  std::atomic<bool> is_over{false};
+  std::thread allocating([&] {
+    while (!is_over) {
+      lock_program();
+      const Region made = allocate(ends.server.get(), 1);
+      EXPECT_EQ(ddp_free(ends.server.get(), made.is.stag), 0);
+      unlock_program();
+    }
+  });
+  for (int i = 0; i < 200; ++i) {
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    waitpid(child, nullptr, 0);
+  }
+  is_over = true;
+  allocating.join();
 }
 
 // Added by all at the same time, by their own threads and the owner's.
