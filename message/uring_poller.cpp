@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <liburing.h>
 #include <poll.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <array>
@@ -19,14 +18,13 @@
 #include <new>
 #include <utility>
 
-#include "base/cancellation.h"
 #include "base/effort.h"
-#include "base/keep_errno.h"
 #include "base/own_ring.h"
 #include "base/process.h"
 #include "base/sys.h"
 #include "message/bell.h"
 #include "message/poller.h"
+#include "message/ring_or_fork.h"
 
 namespace ddpsock::message {
 namespace {
@@ -38,64 +36,6 @@ constexpr Duration kLongestSleep = Duration::from_ms(1'000);
 constexpr uint64_t kWake = 0, kIgnored = 1;
 // In the slot's half of an id: the request asks for room to write.
 constexpr uint64_t kForWriting = 1u << 30;
-
-// A child that is forked while the ring has a descriptor inherits one that nobody there knows, and
-// that would be taken for the program's. fork copies descriptors before memory, so that the child
-// cannot tell by what it finds in own_ring: a fork and a ring's time with a number exclude each
-// other. Whoever has waited for too long goes on: the child closes what is still to be seen then.
-//
-// In the upper half whose count it is: what a child has copied of its parent's is nothing.
-constinit std::atomic<uint64_t> forks_or_ring{0};
-constexpr uint32_t kRing = ~0u;  // in place of a number of forks
-[[gnu::tls_model("initial-exec")]] constinit thread_local bool is_fork_counted = false;
-
-// next(count) is what it becomes; nothing: not now.
-template <typename Next>
-bool change_count(Next next) {
-  const uint64_t own = uint64_t{base::process_generation()} << 32;
-  uint64_t before = forks_or_ring.load();
-  for (;;) {
-    const uint32_t count = before >> 32 == own >> 32 ? static_cast<uint32_t>(before) : 0;
-    const std::optional<uint32_t> after = next(count);
-    if (!after) return false;
-    if (forks_or_ring.compare_exchange_weak(before, own | *after)) return true;
-  }
-}
-
-template <typename Next>
-bool await_change(Next next) {
-  constexpr int kMostMs = 1'000;
-  const base::Uncancelled whole;
-  for (int waited = 0; !change_count(next); ++waited) {
-    if (waited == kMostMs) return false;
-    base::sys.poll(nullptr, 0, 1);
-  }
-  return true;
-}
-
-using Count = std::optional<uint32_t>;
-bool begin_ring() {
-  return await_change([](uint32_t n) { return n == 0 ? Count(kRing) : std::nullopt; });
-}
-void end_ring() {
-  (void)change_count([](uint32_t) { return Count(0); });
-}
-
-void before_fork() {
-  const base::KeepErrno keep;
-  is_fork_counted =
-      await_change([](uint32_t n) { return n != kRing ? Count(n + 1) : std::nullopt; });
-}
-void after_fork() {
-  if (!std::exchange(is_fork_counted, false)) return;
-  (void)change_count([](uint32_t n) { return Count(n - 1); });
-}
-void after_fork_in_child() {
-  const base::KeepErrno keep;
-  const int fd = base::own_ring.exchange(-1);
-  if (fd >= 0 && base::is_ring(fd)) base::close_own(fd);
-  is_fork_counted = false;
-}
 
 class UringPoller final : public Poller {
  public:
@@ -177,8 +117,6 @@ void UringPoller::note_number_gone() {
 }
 
 bool UringPoller::open() {
-  static constinit std::atomic<bool> has_handlers{false};
-  if (!has_handlers.exchange(true)) pthread_atfork(before_fork, after_fork, after_fork_in_child);
   ring_ = {};
   is_open_ = false;
   is_number_new_ = begin_ring();

@@ -137,9 +137,8 @@ void DirectWay::note_reached(const Aim& aim) {
 }
 
 void DirectWay::complete(const SendWr& wr, const Aim& aim, uint64_t found) {
-  const bool is_open = qp_.state() == QpState::kRts || qp_.state() == QpState::kClosing;
   qp_.sends_.complete_direct(wr.id, kind_of(wr), aim.length,
-                             is_open ? WorkStatus::kOk : WorkStatus::kFlushed, found);
+                             qp_.is_open() ? WorkStatus::kOk : WorkStatus::kFlushed, found);
 }
 
 bool DirectWay::place(Bytes header, uint32_t payload) {

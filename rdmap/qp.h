@@ -116,6 +116,8 @@ class Qp {
   bool wants_close() const;
 
   QpState state() const { return state_; }
+  // Neither failed nor ended.
+  bool is_open() const { return state_ == QpState::kRts || state_ == QpState::kClosing; }
   const TerminateInfo& terminate_info() const { return info_; }
   QpCounters& counters() { return counters_; }
   uint32_t number() const { return attr_.number; }
@@ -124,7 +126,6 @@ class Qp {
  private:
   friend class DirectWay;
 
-  bool is_open() const { return state_ == QpState::kRts || state_ == QpState::kClosing; }
   bool is_drained() const;
   // The stream has failed as info_ says. REQUIRES: is_open().
   void enter_terminate();

@@ -32,8 +32,7 @@ std::array<uint8_t, kBellSize> make_bell() {
 
 Received MemoryCarrier::receive(Pass& pass) {
   if (!are_regions_told_) tell_regions(pass.core);
-  const rdmap::QpState state = pass.core.state();
-  if (state != rdmap::QpState::kRts && state != rdmap::QpState::kClosing) memory_.end_reaching();
+  if (!pass.core.is_open()) memory_.end_reaching();
   if (!pass.budget.may_be_readable) return {};
   link_.note_look(pass.budget.is_spinning || pass.budget.is_among_spins);
   is_watched_ = !pass.budget.is_spinning;
@@ -55,9 +54,10 @@ bool MemoryCarrier::send_directly(rdmap::DirectWay& core, const rdmap::SendWr& w
 // that nothing does, whether the region is still there must be asked again: its owner says that it
 // is not before it says that it has read.
 uint8_t* MemoryCarrier::locate(const rdmap::Aim& aim) {
-  if (peer_regions_.find(aim.stag, aim.to, aim.length, aim.needed) == nullptr) return nullptr;
+  uint8_t* there = peer_regions_.find(aim.stag, aim.to, aim.length, aim.needed);
+  if (there == nullptr) return nullptr;
   if (is_wire_lost_ || link_.has_unread() || memory_.has_reaching_ended()) return nullptr;
-  return peer_regions_.find(aim.stag, aim.to, aim.length, aim.needed);
+  return peer_regions_.is_still(aim.stag) ? there : nullptr;
 }
 
 MemoryCarrier::~MemoryCarrier() {

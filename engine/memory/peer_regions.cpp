@@ -81,13 +81,14 @@ bool PeerRegions::map(uint32_t stag) {
   Slot& slot = slot_of(stag);
   if (!slot.is_live() || slot.at == nullptr) empty(slot);
   if (slot.entry != nullptr) return false;
-  if (serial != 0) {
-    fill(slot, entry, serial);
-    if (slot.stag == stag && slot.is_live()) return true;
-    empty(slot);
+  if (serial == 0) {
+    // So that it is not looked for again.
+    slot = {.stag = stag, .rights = {}, .serial = 0, .entry = &entry};
+    return false;
   }
-  // So that it is not looked for again.
-  if (serial == 0) slot = {.stag = stag, .rights = {}, .serial = 0, .entry = &entry};
+  fill(slot, entry, serial);
+  if (slot.stag == stag && slot.is_live()) return true;
+  empty(slot);
   return false;
 }
 

@@ -36,6 +36,9 @@ class PeerRegions {
     return map(stag) ? slot_of(stag).locate(to, length, needed) : nullptr;
   }
 
+  // Whether the peer lets us still. REQUIRES: find() has found it.
+  bool is_still(uint32_t stag) const { return slot_of(stag).is_live(); }
+
   // Gives up what the peer has ended.
   void sweep();
 
