@@ -87,6 +87,14 @@ class Failures(unittest.TestCase):
             self.assertLess(time.monotonic() - began, 20)
         self.assertRegex(str(caught.exception), "(?s)kernel panicked.*Kernel panic.*console:.*WireError")
 
+    def test_a_second_lasts_one_where_the_tsc_was_measured_wrongly(self):
+        usual = qemu._append
+        wrong = lambda accelerator: usual(accelerator).replace(" init=", " tsc_early_khz=20000 init=")
+        with unittest.mock.patch.object(qemu, "_append", wrong), guest.Guest("failure_test", guest.Options(accel="tcg")) as g:
+            began = time.monotonic()
+            g.run(["sleep", "2"], seconds=30)
+            self.assertGreater(time.monotonic() - began, 1.9)
+
     def test_a_qemu_that_dies_is_told(self):
         with guest.Guest("failure_test") as g:
             process = g.start(["sleep", "1000"])
