@@ -34,6 +34,13 @@ bool is_nonblocking(int fd) {
   return fl >= 0 && (fl & O_NONBLOCK) != 0;
 }
 
+bool is_nagling(int fd) {
+  const auto is_off = [fd](int option) {
+    return base::socket_option(fd, IPPROTO_TCP, option).value_or(1) == 0;
+  };
+  return is_off(TCP_NODELAY) && is_off(TCP_CORK);
+}
+
 bool is_ready_now(int fd, short events) {
   if (fd < 0) return true;
   const base::KeepErrno keep;

@@ -11,6 +11,9 @@
 namespace ddpsock::engine {
 
 bool is_nonblocking(int fd);
+// Does a short segment wait for the acknowledgement of another, and for nothing else (neither
+// TCP_NODELAY nor TCP_CORK)?
+bool is_nagling(int fd);
 
 // poll() with no waiting; true for -1. For POLLOUT a `false` makes the kernel promise an edge to
 // other pollers.

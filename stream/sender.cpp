@@ -5,12 +5,15 @@
 #include "stream/sender.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 
 #include <algorithm>
 #include <array>
 #include <utility>
 
+#include "base/socket_option.h"
 #include "base/sys.h"
 #include "stream/io_cursor.h"
 #include "stream/kernel_socket.h"
@@ -66,6 +69,7 @@ Io Sender::run() {
   while (from_.left() > 0 && error_ == 0) {
     const size_t allowed = allowance(from_.left());
     if (allowed == 0) {
+      push_ends();
       if (!may_wait_ || is_nonblocking(fd_)) {
         error_ = EAGAIN;
         break;
@@ -75,6 +79,7 @@ Io Sender::run() {
       send_burst(allowed);
     }
   }
+  push_ends();
   return sent_or_error(c_, sent_, error_);
 }
 
@@ -156,6 +161,7 @@ void Sender::send_contiguous(size_t bytes) {
     left -= payload;
   }
   auto size = static_cast<size_t>(p - buffer);
+  if (bytes < from_.left()) hold_back_ends();
   const ssize_t n =
       without_cancellation([&] { return base::sys.send(fd_, buffer, size, burst_flags()); });
   if (n < 0) {
@@ -231,6 +237,7 @@ void Sender::send_blocks(size_t allowed) {
   msghdr m{};
   m.msg_iov = list.data();
   m.msg_iovlen = used;
+  if (ahead.left() > 0) hold_back_ends();
   const ssize_t n = without_cancellation([&] { return base::sys.sendmsg(fd_, &m, burst_flags()); });
   if (n < 0) {
     on_refusal();
@@ -255,6 +262,19 @@ void Sender::send_blocks(size_t allowed) {
 // A call that returns a part raises no signal: the next one tells what happened.
 int Sender::burst_flags() const {
   return flags_ | MSG_DONTWAIT | (sent_ > 0 ? MSG_NOSIGNAL : 0);
+}
+
+// One write is one on TCP: it ends in one short segment. Here it is several, and the end of each
+// would be one, for whose acknowledgement TCP waits with the next, and the peer with that for 40 ms
+// (Nagle). MSG_MORE would not do: what is acknowledged meanwhile pushes. A program that has
+// TCP_CORK of its own is not in a hurry.
+void Sender::hold_back_ends() {
+  if (is_corked_ || !is_nagling(fd_)) return;
+  is_corked_ = base::set_socket_option(fd_, IPPROTO_TCP, TCP_CORK, 1);
+}
+
+void Sender::push_ends() {
+  if (std::exchange(is_corked_, false)) base::set_socket_option(fd_, IPPROTO_TCP, TCP_CORK, 0);
 }
 
 // The credit was wrong about the kernel's memory: look again. A kernel that calls the socket

@@ -55,6 +55,8 @@ class Sender {
   uint8_t* write_chunk(uint8_t* p, uint32_t payload, uint32_t msn, IoCursor& from);
   void send_blocks(size_t allowed);
   int burst_flags() const;
+  void hold_back_ends();
+  void push_ends();
   void on_refusal();
   void on_cut(std::span<iovec> list, size_t taken);
   void keep_tail(IoCursor bytes, size_t size);
@@ -69,6 +71,7 @@ class Sender {
   std::optional<Time> deadline_;  // SO_SNDTIMEO, from the first wait on
   bool may_wait_;
   bool was_refused_ = false;
+  bool is_corked_ = false;  // by this call
   size_t sent_ = 0;
   int error_ = 0;
 };
