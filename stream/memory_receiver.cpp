@@ -194,7 +194,10 @@ bool MemoryReceiver::sleep(int flags) {
   if (flags == 0) ++base::effort.waits;
   const ssize_t n =
       ask_in(rx_.is_asleep, flags, [&] { return base::sys.recv(fd, &octet, 1, flags | MSG_PEEK); });
-  if (flags == 0) fd_.note_sleep();
+  if (flags == 0) {
+    c_.habit.on_asked(n < 0 && errno == EAGAIN);
+    fd_.note_sleep();
+  }
   if (n <= 0) return on_end(n);
   if (leave()) return false;
   if (!lane_->accounts_for_octet()) error_ = fail_lost(c_, fd_, kNotCounted);
@@ -229,7 +232,7 @@ bool MemoryReceiver::linger() {
 }
 
 bool MemoryReceiver::spin() {
-  if (is_nonblocking(fd_)) return false;
+  if (c_.habit.expects_refusal() || is_nonblocking(fd_)) return false;
   base::Spin& spin = base::Spin::mine();
   const uint32_t cpu = lane_->peer_cpu();
   const auto has_bytes = [&] { return !lane_->is_empty(); };

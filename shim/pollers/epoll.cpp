@@ -123,7 +123,7 @@ int report(WatchedSet& watched, MemoryLook& look, epoll_event* events, int count
   look.know({events, static_cast<size_t>(count)});
   if (count > 0) look.find();
   // An event of the kernel's may have been an old bell's, and true only since.
-  for (bool is_first = true; is_first || look.find(); is_first = false) {
+  for (bool is_first = true; count < room && (is_first || look.find()); is_first = false) {
     const std::span<const int> wires = look.wires();
     const bool has_others = watched.members().others().is_any() || !wires.empty();
     const bool is_asked = has_others && wires.empty() && watched.deferral().is_quiet();
