@@ -78,6 +78,8 @@ struct Lane {
     std::atomic<uint32_t> fpdus;  // the number of the next, as far as they precede the octets
     // Its end of the connection is a reset, whatever has been read (SO_LINGER 0).
     std::atomic<uint32_t> is_resetting;
+    // What is read of the large ring keeps its memory (LaneWriter::keep_spill).
+    std::atomic<uint32_t> keeps_spill;
   } writer;
   struct alignas(kLine) {  // by the reader
     std::atomic<uint64_t> head;
@@ -120,8 +122,10 @@ struct LaneTx {
   uint64_t base = 0, ring_from = kNowhere, spill_from = kNowhere;
   uint64_t spill_until = 0;  // the position up to which the large ring is lent, and has memory
   uint32_t provided = 0;     // bytes of the small ring that surely have memory
-  bool must_ring = false;    // with the next publication
-  bool is_poor = false;      // no memory for the rings, when last asked for
+  uint32_t kept = 0;         // of the large one, which keep it: it keeps all, or none
+  bool keeps_spill = false;
+  bool must_ring = false;  // with the next publication
+  bool is_poor = false;    // no memory for the rings, when last asked for
 };
 
 struct LaneRx {
@@ -165,13 +169,28 @@ class LaneWriter {
     const size_t size =
         std::min<size_t>({kSpillPiece, kMostSpilt - lying_from(from), kSpillSize - offset});
     if (size == 0) return false;
-    s_.is_poor = !rings_.provide(kRingSize + offset, kRingSize + offset + size);
-    if (s_.is_poor) return false;
+    if (!provide_spill(offset, offset + size)) return false;
     if (!is_spilling())
       lane_.writer.spill_from.store(s_.spill_from = from, std::memory_order_relaxed);
     s_.spill_until = s_.tail + size;
     return true;
   }
+
+  // To give the memory of the large ring back and to get it again costs more than to copy what lies
+  // in it. From now on what comes to lie there keeps its memory, until it is let go of: for a
+  // writer that needs it again and again. REQUIRES, both: not is_spilling().
+  void keep_spill() {
+    s_.keeps_spill = true;
+    lane_.writer.keeps_spill.store(1, std::memory_order_relaxed);
+  }
+  void let_go_of_spill() {
+    if (s_.kept > 0) rings_.give_back(kRingSize, kRingSize + whole_pages(s_.kept));
+    s_.kept = 0;
+    s_.keeps_spill = false;
+    lane_.writer.keeps_spill.store(0, std::memory_order_relaxed);
+  }
+  bool keeps_spill() const { return s_.keeps_spill; }
+  bool is_spilling() const { return s_.spill_from != kNowhere; }
 
   // `n` bytes have been written where room() said. kClosed, kCorrupt: they are not sent.
   Publication publish(size_t n, uint32_t cpu) {
@@ -239,8 +258,10 @@ class LaneWriter {
   Lane& lane() { return lane_; }
 
  private:
+  static constexpr size_t whole_pages(size_t n) {
+    return (n + kLanePage - 1) / kLanePage * kLanePage;
+  }
   bool is_in_ring() const { return s_.ring_from != kNowhere; }
-  bool is_spilling() const { return s_.spill_from != kNowhere; }
   size_t used_of_page() const { return static_cast<size_t>(s_.tail - s_.base); }
   // Bytes of the area that begins at `from` that are not read.
   size_t lying_from(uint64_t from) const {
@@ -279,6 +300,13 @@ class LaneWriter {
     return {rings_.data() + kRingSize + offset, n};
   }
 
+  bool provide_spill(size_t from, size_t to) {
+    if (to <= s_.kept) return true;
+    s_.is_poor = !rings_.provide(kRingSize + from, kRingSize + to);
+    if (s_.keeps_spill && !s_.is_poor) s_.kept = static_cast<uint32_t>(to);
+    return !s_.is_poor;
+  }
+
   // Bytes are about to be published: a poller on TCP lists a socket where the first of them came.
   void note_time() {
     if (s_.head != s_.tail) look_at_head();
@@ -298,8 +326,8 @@ class LaneWriter {
       const size_t at = static_cast<size_t>(s_.tail - s_.spill_from) & (kSpillSize - 1);
       const size_t first = at / kSpillPiece * kSpillPiece;
       const size_t size = static_cast<size_t>(s_.spill_until - s_.tail) + (at - first);
-      const size_t last = (first + size + kLanePage - 1) / kLanePage * kLanePage;
-      if (size > 0) rings_.give_back(kRingSize + first, kRingSize + last);
+      const size_t last = whole_pages(first + size);
+      if (size > 0 && !s_.keeps_spill) rings_.give_back(kRingSize + first, kRingSize + last);
       lane_.writer.spill_from.store(s_.spill_from = kNowhere, std::memory_order_relaxed);
     }
     if (is_in_ring())
@@ -444,6 +472,7 @@ class LaneReader {
   }
   // Before the head says so: the writer has no room there yet.
   void give_back(uint64_t position, size_t n) {
+    if (lane_.writer.keeps_spill.load(std::memory_order_relaxed) != 0) return;
     const size_t offset = static_cast<size_t>(position) & (kSpillSize - 1);
     const size_t first = offset / kSpillPiece * kSpillPiece;
     const size_t last = std::min<size_t>(offset + n, kSpillSize) / kSpillPiece * kSpillPiece;

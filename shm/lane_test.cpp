@@ -143,6 +143,30 @@ TEST_F(LaneTest, TheLargeRingHoldsMegabytesAndKeepsNone) {
   }
 }
 
+// For a writer that needs it again and again.
+TEST_F(LaneTest, TheLargeRingKeepsWhatItIsToldTo) {
+  EXPECT_FALSE(writer.keeps_spill());
+  writer.keep_spill();
+  for (int round = 0; round < 3; ++round) {
+    const size_t sent = put(8 << 20, 1, true);
+    EXPECT_EQ(sent, kRingSize + kMostSpilt);
+    EXPECT_TRUE(writer.is_spilling());
+    EXPECT_EQ(take(sent), std::vector<uint8_t>(sent, 1));
+    EXPECT_EQ(put(1, 1), 1u);
+    EXPECT_EQ(take(1).size(), 1u);
+    EXPECT_FALSE(writer.is_spilling());
+    EXPECT_EQ(memory.given_back, 0u);
+    EXPECT_EQ(memory.provided, kRingSize + kMostSpilt) << "once";
+  }
+  writer.let_go_of_spill();
+  EXPECT_FALSE(writer.keeps_spill());
+  EXPECT_EQ(memory.given_back, kMostSpilt);
+  const size_t sent = put(8 << 20, 1, true);
+  EXPECT_EQ(take(sent).size(), sent);
+  EXPECT_EQ(put(1, 1), 1u);
+  EXPECT_GE(memory.given_back, 2 * kMostSpilt) << "as before";
+}
+
 // Who can wait asks again before it takes more, and goes back to where the cache is once all is
 // read.
 TEST_F(LaneTest, TheLargeRingIsLentByThePiece) {
@@ -361,6 +385,7 @@ TEST(LaneThreads, AScribblingPeerSpoilsOnlyBytes) {
       lane.writer.ring_from.store(rng() >> (rng() % 64), std::memory_order_relaxed);
       lane.writer.spill_from.store(rng() >> (rng() % 64), std::memory_order_relaxed);
       lane.writer.octets.store(rng() >> (rng() % 64), std::memory_order_relaxed);
+      lane.writer.keeps_spill.store(static_cast<uint32_t>(rng() % 2), std::memory_order_relaxed);
       lane.reader.head.store(rng() >> (rng() % 64), std::memory_order_relaxed);
       lane.bell.armed.store(static_cast<uint32_t>(rng() % 2), std::memory_order_relaxed);
     }
@@ -371,6 +396,8 @@ TEST(LaneThreads, AScribblingPeerSpoilsOnlyBytes) {
   LaneReader reader(memory.lane(), rx, memory);
   for (uint32_t i = 0; i < 300'000; ++i) {
     if (i % 7 == 0) static_cast<void>(writer.spill());
+    if (i % 11 == 0 && !writer.is_spilling()) writer.keep_spill();
+    if (i % 13 == 0 && !writer.is_spilling()) writer.let_go_of_spill();
     const auto room = writer.room(1 + i % 100'000);
     ASSERT_TRUE(memory.is_within(room.data, room.size));
     writer.publish(room.size, 1);

@@ -99,6 +99,7 @@ struct Connection {
   // This process's own; a forked child inherits it.
   std::atomic<shm::Segment*> segment{nullptr};
   std::atomic<uint32_t> lazy_thread{0};  // MemoryPart::set_watcher
+  std::atomic<bool> keeps_spill{false};  // one of the few of this process (spill_keeping.h)
   ReadingHabit habit;
   std::atomic<OneSided*> own_queue_pair{nullptr};
   std::atomic<uint32_t> queue_pair_generation{0};  // of the process whose it is

@@ -139,6 +139,7 @@ class Attacker {
       case 5:
         return lane.writer.fpdus.store(rng() % 2 == 0 ? small_lie : msn_ + small_lie % 3);
       case 6:
+        lane.writer.keeps_spill.store(small_lie % 2);
         return lane.writer.spill_from.store(rng() % 2 == 0 ? lie : lane.writer.tail.load());
       case 7:
         return (rng() % 2 == 0 ? lane.writer.octets : lane.writer.settled_octets)

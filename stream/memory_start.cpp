@@ -30,6 +30,7 @@
 #include "stream/memory_tx.h"
 #include "stream/raw.h"
 #include "stream/sender.h"
+#include "stream/spill_keeping.h"
 #include "stream/watching.h"
 
 namespace ddpsock::engine {
@@ -417,6 +418,7 @@ void drop_memory(Connection& c, int fd, bool is_last) {
   shm::Segment* segment = c.segment.load(std::memory_order_acquire);
   if (segment == nullptr) return;
   if (is_last) end_in_memory(c, fd);
+  forget_spill(c);
   c.segment.store(nullptr, std::memory_order_release);
   segment->unmap();
 }

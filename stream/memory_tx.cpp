@@ -32,6 +32,7 @@
 #include "stream/octets.h"
 #include "stream/sender.h"
 #include "stream/sleep.h"
+#include "stream/spill_keeping.h"
 #include "stream/tx.h"
 #include "stream/watching.h"
 
@@ -70,6 +71,7 @@ class MemorySender {
 
   // False: the lane is closed, and what is left in `from` has another way or none.
   bool run() {
+    let_go_if_calm(c_, lane_);
     while (from_.left() > 0 && error_ == 0 && !is_closed_) {
       if (put_piece() || error_ != 0 || is_closed_) continue;
       if (wait_for_room() || is_closed_ || error_ != EAGAIN) continue;
@@ -192,8 +194,10 @@ class MemorySender {
     const uint32_t cpu = lane_->peer_cpu();
     if (spin.is_worth(cpu, cpu) && spin.until([&] { return !lane_->is_full(); })) return true;
     if (!lane_->is_full()) return true;
+    // The reader makes no room before this thread sleeps.
+    if (spin.is_beside(cpu) && is_spill_cheap(lane_) && spill(c_, lane_)) return true;
     if (may_wait()) return sleep_for_room();
-    if (lane_->spill()) return true;
+    if (spill(c_, lane_)) return true;
     error_ = EAGAIN;
     return false;
   }
@@ -209,7 +213,7 @@ class MemorySender {
         has_room = true;
         break;
       }
-      if (!is_first && lane_->spill()) break;
+      if (!is_first && spill(c_, lane_)) break;
       if ((is_closed_ = lane_->is_closed()) || has_ended()) break;
       if (!is_first && has_user_timeout() && fill_wire(1)) break;
       if (error_ == EAGAIN) error_ = 0;
@@ -217,7 +221,7 @@ class MemorySender {
       if (deadline != kNever) left = std::min(left, deadline - base::now());
       if (left.ns <= 0) {
         // There may be room that only patience has kept back.
-        if (!lane_->spill()) error_ = EAGAIN;
+        if (!spill(c_, lane_)) error_ = EAGAIN;
         break;
       }
       sleep_on(futex, left, deadline);

@@ -45,7 +45,8 @@ class ReadingHabit {
   // What the kernel did with a call that found nothing and might have slept: whose socket does not
   // wait is not asked again each time whether it does.
   void on_asked(bool was_refused) {
-    if (expects_refusal() != was_refused) was_refused_.store(was_refused, std::memory_order_relaxed);
+    if (expects_refusal() != was_refused)
+      was_refused_.store(was_refused, std::memory_order_relaxed);
   }
   bool expects_refusal() const { return was_refused_.load(std::memory_order_relaxed); }
 
