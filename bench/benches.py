@@ -20,6 +20,7 @@ import postgres
 import redis
 import ripc
 import short
+import steps
 import stream
 
-BENCHES = {module.__name__: module for module in (redis, stream, message, onesided, peers, paper, ripc, iperf, nginx, postgres, connections, short, hosts, guest, passthrough)}
+BENCHES = {module.__name__: module for module in (redis, stream, message, onesided, steps, peers, paper, ripc, iperf, nginx, postgres, connections, short, hosts, guest, passthrough)}

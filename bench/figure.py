@@ -17,7 +17,7 @@ class Published:
 class Figure:
     key: str
     title: str
-    kind: str  # lines: values over a number; bars: times the baseline, a bar a case
+    kind: str  # lines: values over a number; bars: times the baseline, a bar a case; table: the numbers alone
     x_label: str = ""
     is_x_bytes: bool = False
     is_x_log: bool = True

@@ -21,6 +21,14 @@ def program(name):
     return str(BUILD / "bench" / name)
 
 
+def line_ns():
+    """A cache line's way to the other of the first two CPUs and back, in ns; None where that cannot be measured."""
+    try:
+        return float(_output(program("line_probe"), "0", "1"))
+    except ValueError:
+        return None
+
+
 def has_product():
     return LIBRARY.exists() and DDPRUN.exists()
 

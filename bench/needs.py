@@ -3,7 +3,7 @@
 
 import dataclasses
 
-PRODUCT = ("shim/libddpsock.so", "shim/ddprun")
+PRODUCT = ("shim/libddpsock.so", "shim/ddprun", "bench/line_probe")
 COMMON = ("python3", "strace", "util-linux", "iproute2", "procps")
 REDIS = ("redis-server", "redis-tools")
 
@@ -24,6 +24,7 @@ OF = {
     "stream": Needs(peers("stream")),
     "message": Needs(peers("stream", "message")),
     "onesided": Needs(peers("stream", "message", "onesided")),
+    "steps": Needs(("bench/steps",)),
     "peers": Needs(peers("stream"), ("ucx-utils", "libfabric-bin")),
     "paper": Needs(peers("stream")),
     "ripc": Needs(peers("stream")),

@@ -10,7 +10,7 @@ import unittest
 import needs
 from benches import BENCHES
 
-PROGRAM = re.compile(r'"((?:stream|message|onesided|connections|short)_peer|passthrough_calls)"')
+PROGRAM = re.compile(r'"((?:stream|message|onesided|connections|short)_peer|passthrough_calls|steps)"')
 
 
 class Needs(unittest.TestCase):
@@ -27,7 +27,7 @@ class Needs(unittest.TestCase):
         self.assertEqual(needs.told("lab", [name for name in BENCHES if name != "guest"]), "")
 
     def test_tells_each_word_once(self):
-        self.assertEqual(needs.told("targets", ["stream", "paper"]), "shim/libddpsock.so shim/ddprun bench/stream_peer")
+        self.assertEqual(needs.told("targets", ["stream", "paper"]), "shim/libddpsock.so shim/ddprun bench/line_probe bench/stream_peer")
         self.assertEqual(needs.told("packages", ["iperf"]), " ".join([*needs.COMMON, "iperf3"]))
 
 

@@ -6,6 +6,7 @@ import os
 import statistics
 import time
 
+import machine
 import results
 
 
@@ -25,6 +26,7 @@ class Case:
     cpu_us: dict = dataclasses.field(default_factory=dict)  # way -> of both sides an operation, one value a round
     calls: dict = dataclasses.field(default_factory=dict)  # way -> system calls of both sides an operation
     per: str = "message"  # what an operation is
+    line_ns: list = dataclasses.field(default_factory=list)  # before each round: a cache line's way to the other CPU and back
     when: str = dataclasses.field(default_factory=lambda: time.strftime("%Y-%m-%d %H:%M"))
     load: float = dataclasses.field(default_factory=lambda: round(os.getloadavg()[0], 2))
 
@@ -36,6 +38,7 @@ class Recorder:
         self.rounds, self.seconds = args.rounds, args.seconds
         self.is_quick, self.is_pinned, self.only = args.quick, not args.no_pin, args.only
         self.cases, self.problems = [], []
+        self.line_ns = []  # of the rounds since the last case
 
     def wants(self, name):
         return self.only in name
@@ -51,7 +54,10 @@ class Recorder:
         """Calls sample(way) for each way in turn; another way comes first in each round, so that none is always the one
         after the slow one. A way that fails is left out from there on, and said to have failed."""
         runs = {way: [] for way in ways}
+        self.line_ns = []
         for number in range(rounds or self.rounds):
+            if (ns := machine.line_ns()) is not None:
+                self.line_ns.append(ns)
             left = list(runs)
             turn = number % len(left) if left else 0
             for way in left[turn:] + left[:turn]:
@@ -68,6 +74,7 @@ class Recorder:
 
     def record(self, case):
         """Keeps a case, unless nothing is left of it."""
+        case.line_ns = self.line_ns
         if any(case.samples.values()):
             self.cases.append(case)
             print(describe(case), flush=True)

@@ -12,6 +12,7 @@ import statistics
 from html import escape
 
 import machine
+import modes
 import results
 import svg
 import targets
@@ -63,7 +64,7 @@ def place(figure, x):
 # ---- the figures of a benchmark
 
 
-def draw_figure(bench, figure, cases):
+def draw_figure(bench, figure, cases, found_modes):
     """A figure, its sentence, its legend and its table; nothing if none of its cases was measured."""
     cases = [c for c in cases if c["figure"] == figure.key]
     if not cases:
@@ -71,11 +72,14 @@ def draw_figure(bench, figure, cases):
     if figure.kind == "lines":
         cases.sort(key=lambda c: c["x"])
     names = list(dict.fromkeys(way for case in cases for way, values in case["samples"].items() if values))
-    picture = draw_lines(figure, cases, names) if figure.kind == "lines" else draw_bars(figure, cases, names)
+    drawn = ""
+    if figure.kind != "table":
+        picture = draw_lines(figure, cases, names) if figure.kind == "lines" else draw_bars(figure, cases, names)
+        drawn = f"<p>{escape(sentence(figure, cases, names))}</p>{picture}{draw_legend(figure, names)}"
     note = f'<p class="note">{escape(figure.note)}</p>' if figure.note else ""
     return (f'<figure id="{bench}-{figure.key}" class="{figure.kind}"><div class="drawn"><h3>{escape(figure.title)}</h3>'
-            f'<p>{escape(sentence(figure, cases, names))}</p>{picture}{draw_legend(figure, names)}{note}</div>'
-            f'<details open="open"><summary>Numbers</summary>{draw_table(figure, cases, names)}</details></figure>')
+            f'{drawn}{note}</div>'
+            f'<details open="open"><summary>Numbers</summary>{draw_table(figure, cases, names, found_modes)}</details></figure>')
 
 
 def draw_lines(figure, cases, names):
@@ -131,11 +135,11 @@ def times_name(value):
     return f"{value:.3g}" if value < 1000 else number(value)
 
 
-def draw_table(figure, cases, names):
+def draw_table(figure, cases, names, found_modes):
     head = "".join(f"<th>{escape(way)}</th>" for way in names)
     rows = []
     for case in cases:
-        cells = "".join(f"<td>{draw_cell(figure, case, way)}</td>" for way in names)
+        cells = "".join(f"<td>{draw_cell(figure, case, way, found_modes)}</td>" for way in names)
         rows.append(f'<tr><th scope="row">{escape(place(figure, case["x"]))}</th>{cells}</tr>')
     per = cases[0]["per"]
     units = " or ".join(dict.fromkeys(c["unit"] for c in cases))
@@ -146,14 +150,16 @@ def draw_table(figure, cases, names):
             f"<tbody>{''.join(rows)}</tbody></table></div>")
 
 
-def draw_cell(figure, case, way):
+def draw_cell(figure, case, way, found_modes):
     value = median(case, way)
     if value is None:
         return ""
-    times = None if way == figure.baseline else speed(case, way, figure.baseline, median)
+    times = None if way == figure.baseline or figure.kind == "table" else speed(case, way, figure.baseline, median)
     ratio = f' <i>{times_name(times)}\N{MULTIPLICATION SIGN}</i>' if times else ""
     low, high = results.quartiles(case["samples"][way])
     small = [f"{number(low)} to {number(high)}"] if len(case["samples"][way]) > 1 else []
+    if both := found_modes.medians(case, way):
+        small += [f"near {number(both[0])}, far {number(both[1])}"]
     cpu, calls = median(case, way, "cpu_us"), median(case, way, "calls")
     small += [f"{number(cpu)} us CPU"] if cpu is not None else []
     small += [f"{calls:.3g} calls"] if calls is not None else []
@@ -164,11 +170,14 @@ def draw_cell(figure, case, way):
 
 
 def draw_section(name, module, details):
-    figures = "".join(draw_figure(name, figure, details["cases"]) for figure in module.FIGURES)
+    found_modes = modes.find(details["cases"])
+    figures = "".join(draw_figure(name, figure, details["cases"], found_modes) for figure in module.FIGURES)
     loads = [c["load"] for c in details["cases"]] or [0]
     days = sorted({c["when"] for c in details["cases"]})
     when = f"{days[0]} to {days[-1]}, " if days else ""
-    foot = (f"{when}{details['rounds']} interleaved rounds, {details['minutes']} minutes, load average {min(loads)} to {max(loads)}, "
+    told = modes.describe(details["cases"])
+    line = f"a cache line to the other CPU and back: {told}, " if told else ""
+    foot = (f"{when}{details['rounds']} interleaved rounds, {line} {details['minutes']} minutes, load average {min(loads)} to {max(loads)}, "
             f"{details['machine']['kernel']}, ddpsock {details['machine']['ddpsock']}.")
     problems = "".join(f'<p class="failed">Failed: {escape(p)}</p>' for p in details["problems"])
     return (f'<section id="{name}"><h2>{escape(module.TITLE)}</h2><p>{escape(module.QUESTION)}</p>{problems}'
@@ -187,12 +196,16 @@ def draw_rows_only(name, rows):
 def draw_targets(verdicts):
     parts = []
     for engine, found in verdicts.items():
-        rows = "".join(f'<tr class="{_mark(v)[0]}"><th scope="row">{escape(v.text)}</th><td>{escape(v.wanted)}</td>'
+        rows = "".join(f'<tr class="{_mark(v)[0]}"><th scope="row">{escape(v.text)}{_draw_cause(v)}</th><td>{escape(v.wanted)}</td>'
                        f"<td>{escape(v.found)}</td><td>{_mark(v)[1]}</td></tr>" for v in found)
         parts.append(f'<h3>{escape(engine)}: {escape(count(found))}</h3><div class="scroll"><table class="targets"><thead><tr><th>what</th><th>target</th>'
                      f"<th>found</th><th></th></tr></thead><tbody>{rows}</tbody></table></div>")
     return ('<section id="targets"><h2>Targets, and where they are missed</h2><p>Ratios are ours to theirs in the unit of the case, so '
             f'for times less is better; both are medians of one interleaved run.</p>{"".join(parts)}</section>')
+
+
+def _draw_cause(verdict):
+    return f"<small>{escape(verdict.cause)}</small>" if verdict.is_met is False and verdict.cause else ""
 
 
 def _mark(verdict):
@@ -235,14 +248,14 @@ def draw_machine(details):
     rows = "".join(f'<tr><th scope="row">{escape(str(k))}</th><td>{escape(str(v))}</td></tr>' for k, v in facts.items())
     minutes = sum(d["minutes"] for d in details.values())
     return (f'<section id="machine"><h2>How it was measured</h2><p>The ways of a case run in turns within each round, another one first in each; '
-            f'medians are compared, the band or the small numbers are the quartiles. All ways of a case run the same program with the same options under '
+            f'medians are compared, the band or the small numbers are the quartiles; where the machine had two speeds between its CPUs within a case, near and far are the medians of each. All ways of a case run the same program with the same options under '
             f'the same congestion control. CPU time is of both sides; system calls are counted by strace in runs of their own. All of it took '
             f'{minutes:.0f} minutes.</p><div class="scroll"><table class="facts"><tbody>{rows}</tbody></table></div></section>')
 
 
 def draw_page(details, rows):
     cases = {(bench, c["name"]): c for bench, d in details.items() for c in d["cases"]}
-    verdicts = targets.judge_all(cases)
+    verdicts = targets.judge_all(cases, {bench: modes.find(d["cases"]) for bench, d in details.items()})
     drawn = {name: (module.TITLE, draw_section(name, module, details[name])) for name, module in BENCHES.items() if name in details}
     for name in dict.fromkeys(r["bench"] for r in rows if r["bench"] not in drawn):
         drawn[name] = (name, draw_rows_only(name, [r for r in rows if r["bench"] == name]))

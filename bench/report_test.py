@@ -3,17 +3,21 @@
 """The results file and the page, from canned samples: nothing is measured here."""
 
 import argparse
+import itertools
 import json
 import pathlib
 import re
 import sys
 import tempfile
 import unittest
+import unittest.mock
 import xml.etree.ElementTree as ElementTree
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import figure
+import machine
+import modes
 import recorder
 import report
 import results
@@ -25,6 +29,8 @@ from benches import BENCHES
 KEYS = ["bench", "case", "unit", "ours", "peer", "peer_name", "ratio", "better"]
 FACTS = {"cpu": "a <quick> CPU", "kernel": "6.18", "ddpsock": "v0-test"}
 MET, MISSED = [t for t in targets.SHM_TARGETS if t.bench == "stream"][:2]
+EXPLAINED = next(t for t in targets.SHM_TARGETS if t.cause)
+NEAR, FAR = 45.0, 375.0
 
 
 def canned_recorder():
@@ -51,6 +57,13 @@ def target_case(target, ratio):
     return case
 
 
+def in_two_modes(case, way):
+    """As if the machine had gone from near to far, where `way` takes three times as long."""
+    case.line_ns = [NEAR, NEAR, NEAR, FAR, FAR]
+    case.samples[way] = [v * (3 if ns == FAR else 1) for v, ns in zip(case.samples[way], case.line_ns)]
+    return case
+
+
 def store(folder, bench, cases, is_partial=False):
     found = [r for case in cases for r in results.of_case(bench, case)]
     details = {"machine": FACTS, "rounds": 5, "seconds": 0.25, "is_quick": False, "minutes": 1.5, "problems": [f"{bench}: <none> really"],
@@ -65,9 +78,13 @@ class Page(unittest.TestCase):
     def setUpClass(cls):
         cls.temporary = tempfile.TemporaryDirectory()
         folder = pathlib.Path(cls.temporary.name)
-        judged = [target_case(MET, target_ratio(MET, True)), target_case(MISSED, target_ratio(MISSED, False))]
+        judged = {"stream": [target_case(MET, target_ratio(MET, True)), in_two_modes(target_case(MISSED, target_ratio(MISSED, False)), MISSED.ours)],
+                  EXPLAINED.bench: [target_case(EXPLAINED, target_ratio(EXPLAINED, False))]}
         for name, module in BENCHES.items():
-            store(folder, name, [*cases_of(module), *(judged if name == "stream" else [])])
+            cases = list(cases_of(module))
+            if name == "stream":
+                in_two_modes(cases[0], "user engine")
+            store(folder, name, [*cases, *judged.get(name, [])])
         rows = json.loads((folder / "results.json").read_text())
         rows.append(dict(zip(KEYS, ["elsewhere", "a <case>", "us", 1.0, 2.0, "another", 0.5, "lower"])))
         (folder / "results.json").write_text(json.dumps(rows))
@@ -101,12 +118,15 @@ class Page(unittest.TestCase):
         for name, module in BENCHES.items():
             for figure in module.FIGURES:
                 drawn = ids[f"{name}-{figure.key}"]
+                self.assertIn("10.0", "".join(drawn.find(".//table").itertext()))
                 picture = drawn.find("./div/svg")
+                if figure.kind == "table":
+                    self.assertIsNone(picture)
+                    continue
                 marks = "polygon" if figure.kind == "lines" else "rect"
                 self.assertGreater(len(list(picture.iter(marks))), 1, figure.key)
                 text = "".join(drawn.itertext())
                 self.assertIn("shm engine 1.25", text, figure.key)
-                self.assertIn("10.0", "".join(drawn.find(".//table").itertext()))
                 self.assertEqual(len(drawn.findall(".//tbody/tr")), 3 if figure.kind == "lines" else 2)
                 self.assertIn("0.25 calls", text)
 
@@ -123,6 +143,18 @@ class Page(unittest.TestCase):
         self.assertEqual(rows[MET.text], "met")
         self.assertEqual(rows[MISSED.text], "missed")
         self.assertIn("open", rows.values())
+
+    def test_a_missed_target_says_why(self):
+        rows = {row.find("th").text: "".join(row.itertext()) for row in self.by_id()["targets"].iter("tr") if row.get("class")}
+        self.assertIn(EXPLAINED.cause, rows[EXPLAINED.text])
+
+    def test_near_and_far_are_told_apart(self):
+        ratio = target_ratio(MISSED, False)
+        row = next(row for row in self.by_id()["targets"].iter("tr") if row.get("class") and row.find("th").text == MISSED.text)
+        self.assertIn(f"(near {ratio:.3g}, far {3 * ratio:.3g})", "".join(row.itertext()))
+        stream = self.by_id()["stream"]
+        self.assertIn("near 11.0, far 33.0", "".join(stream.find(".//table").itertext()))
+        self.assertIn("near, 45 ns, in 6 rounds; far, 375 ns, in 4", "".join(stream.itertext()))
 
     def test_problems_and_facts_are_shown(self):
         text = "".join(self.page.itertext())
@@ -176,6 +208,11 @@ class Files(unittest.TestCase):
 
 
 class Rounds(unittest.TestCase):
+    def setUp(self):
+        patch = unittest.mock.patch.object(machine, "line_ns", side_effect=itertools.count(45.0))
+        patch.start()
+        self.addCleanup(patch.stop)
+
     def test_ways_take_turns_in_coming_first(self):
         order = []
         canned_recorder().interleave("x", [ways.PLAIN, ways.USER, ways.SHM], lambda way: order.append(way), rounds=3)
@@ -192,12 +229,35 @@ class Rounds(unittest.TestCase):
         self.assertEqual(list(runs), [ways.PLAIN])
         self.assertEqual(notes.problems, ["case: user engine: no luck"])
         self.assertEqual(list(notes.cases[0].samples), ["plain TCP"])
+        self.assertEqual(notes.cases[0].line_ns, [45.0, 46.0, 47.0, 48.0, 49.0])
 
     def test_a_quick_run_thins(self):
         notes = canned_recorder()
         self.assertEqual(notes.thin(range(9)), list(range(9)))
         notes.is_quick = True
         self.assertEqual(notes.thin(range(9)), [0, 4, 8])
+
+
+class Modes(unittest.TestCase):
+    @staticmethod
+    def case(*line_ns):
+        return {"samples": {"a": [float(i) for i in range(len(line_ns))]}, "line_ns": list(line_ns)}
+
+    def test_noise_is_one_mode(self):
+        case = self.case(45, 44, 60, 80)
+        self.assertIsNone(modes.find([case]).split(case, "a"))
+        self.assertIsNone(modes.find([{"samples": {"a": [1.0]}}]).border)
+
+    def test_the_border_is_where_nothing_is(self):
+        case = self.case(45, 370, 60, 390)
+        found = modes.find([case, self.case(44, 44)])
+        self.assertEqual(found.split(case, "a"), ([0.0, 2.0], [1.0, 3.0]))
+        self.assertIsNone(found.split(self.case(44, 45), "a"), "one mode only")
+
+    def test_a_way_that_missed_rounds_is_left_alone(self):
+        case = self.case(45, 370)
+        case["samples"]["a"].pop()
+        self.assertIsNone(modes.Modes(100).split(case, "a"))
 
 
 class Names(unittest.TestCase):

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Counts the instructions of a message in message mode, at both ends together: one process has
-// both, sends, polls and posts a receive again, and another steps it (ptrace). What the neighbours
-// do to times they do not do to these.
+// Counts the instructions of a message, at both ends together: one process has both, sends and
+// takes, and another steps it (ptrace). What the neighbours do to times they do not do to these.
 //
-//   message_steps SIZE        over the engine that ddprun has chosen
-//   message_steps SIZE read   a Read instead, of memory from ddp_alloc(), to its completion
+//   steps send SIZE     message mode: a Send, polled for, and a receive posted again
+//   steps read SIZE     message mode: a Read of memory from ddp_alloc(), to its completion
+//   steps stream SIZE   a send() and the recv()s that take it, sockets as the rules have them
 //
-// Prints one JSON object, a message's share of each: instructions, locked ones, system calls. The
-// library's thread stands still meanwhile, as it does while a program polls.
+// The engine is the one that ddprun has chosen. Prints one JSON object, a message's share of each:
+// instructions, locked ones, system calls. The library's thread stands still meanwhile, as it does
+// while a program polls.
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <netinet/in.h>
@@ -27,7 +28,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "bench/peer.h"
+#include "bench/options.h"
 #include "ddpsock/ddpsock.h"
 
 namespace ddpsock::bench {
@@ -42,10 +43,13 @@ void mark() {
 
 // --- the process that is stepped -------------------------------------------------------------
 
-int make_socket() {
+enum class What : uint8_t { kSend, kRead, kStream };
+
+int make_socket(What what) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) die("socket");
   const int mode = DDP_MODE_MESSAGE;
-  if (fd < 0 || setsockopt(fd, SOL_DDP, DDP_MODE, &mode, sizeof mode) != 0)
+  if (what != What::kStream && setsockopt(fd, SOL_DDP, DDP_MODE, &mode, sizeof mode) != 0)
     die("socket in message mode");
   return fd;
 }
@@ -54,8 +58,8 @@ struct Ends {
   int a, b;
 };
 
-Ends connect_ends() {
-  const int listener = make_socket();
+Ends connect_ends(What what) {
+  const int listener = make_socket(what);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -64,19 +68,19 @@ Ends connect_ends() {
   if (bind(listener, where, size) != 0 || listen(listener, 1) != 0 ||
       getsockname(listener, where, &size) != 0)
     die("listen");
-  const Ends ends{.a = make_socket(), .b = -1};
+  const Ends ends{.a = make_socket(what), .b = -1};
   std::thread connecting([&] {
     if (connect(ends.a, where, size) != 0) die("connect");
   });
   const int b = accept(listener, nullptr, nullptr);
-  if (b < 0 || ddp_establish(b, 10'000) != 0) die("accept");
+  if (b < 0 || (what != What::kStream && ddp_establish(b, 10'000) != 0)) die("accept");
   connecting.join();
   return {ends.a, b};
 }
 
-class Play {
+class Messages {
  public:
-  Play(const Ends& ends, size_t size, bool is_read)
+  Messages(const Ends& ends, size_t size, bool is_read)
       : ends_(ends), is_read_(is_read), out_(size), in_(size) {
     if (ddp_alloc(ends.b, size, DDP_REMOTE_READ, &there_) != 0 ||
         ddp_reg(ends.a, in_.data(), size, DDP_LOCAL_WRITE, &here_) != 0)
@@ -138,18 +142,50 @@ class Play {
   std::vector<std::byte> out_, in_;
 };
 
-[[noreturn]] void play(size_t size, bool is_read) {
-  alarm(kSeconds);
-  Play play(connect_ends(), size, is_read);
+// A byte stream, its ends in turns.
+class Stream {
+ public:
+  Stream(const Ends& ends, size_t size) : ends_(ends), bytes_(size) {
+    for (const int fd : {ends.a, ends.b}) set_nodelay(fd);
+  }
+  void send_all(int messages) {
+    for (int i = 0; i < messages; ++i) send_one(i % 2 == 0 ? ends_.a : ends_.b);
+  }
+  void run(int messages) { send_all(messages); }
+
+ private:
+  void send_one(int from) {
+    const auto size = static_cast<ssize_t>(bytes_.size());
+    if (send(from, bytes_.data(), bytes_.size(), 0) != size) die("send");
+    for (ssize_t got = 0; got < size;) {
+      const ssize_t n = recv(from == ends_.a ? ends_.b : ends_.a, bytes_.data(), bytes_.size(), 0);
+      if (n <= 0) die("recv");
+      got += n;
+    }
+  }
+
+  const Ends ends_;
+  std::vector<std::byte> bytes_;
+};
+
+template <typename Play>
+[[noreturn]] void step_through(Play play) {
   play.send_all(kWarmUp);
   mark();
   // The library's thread, which may have taken over meanwhile, stands still.
   play.send_all(kWarmUp);
-  play.run(1);
+  play.run(2);
   mark();
   play.run(kMessages);
   mark();
   _exit(0);
+}
+
+[[noreturn]] void play(What what, size_t size) {
+  alarm(kSeconds);
+  const Ends ends = connect_ends(what);
+  if (what == What::kStream) step_through(Stream(ends, size));
+  step_through(Messages(ends, size, what == What::kRead));
 }
 
 // --- who steps it ----------------------------------------------------------------------------
@@ -255,13 +291,13 @@ class Stepper {
   std::unordered_map<uint64_t, Kind> kinds_;
 };
 
-int run(size_t size, bool is_read) {
+int run(What what, size_t size) {
   alarm(kSeconds);
   const pid_t child = fork();
   if (child == 0) {
     if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) die("ptrace");
     raise(SIGSTOP);
-    play(size, is_read);
+    play(what, size);
   }
   const Counts counts = Stepper(child).run();
   kill(child, SIGKILL);
@@ -278,11 +314,12 @@ int run(size_t size, bool is_read) {
 }  // namespace ddpsock::bench
 
 int main(int argc, char** argv) {
-  const bool is_read = argc == 3 && std::strcmp(argv[2], "read") == 0;
-  const size_t size = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 0;
-  if (size == 0 || (argc != 2 && !is_read)) {
-    std::fprintf(stderr, "usage: message_steps SIZE [read]\n");
-    return 2;
-  }
-  return ddpsock::bench::run(size, is_read);
+  using ddpsock::bench::What;
+  const std::string what = argc == 3 ? argv[1] : "";
+  const size_t size = argc == 3 ? std::strtoul(argv[2], nullptr, 10) : 0;
+  if (size > 0 && what == "send") return ddpsock::bench::run(What::kSend, size);
+  if (size > 0 && what == "read") return ddpsock::bench::run(What::kRead, size);
+  if (size > 0 && what == "stream") return ddpsock::bench::run(What::kStream, size);
+  std::fprintf(stderr, "usage: steps send|read|stream SIZE\n");
+  return 2;
 }

@@ -14,7 +14,7 @@ MOST_INSTRUCTIONS, MOST_LOCKED = 2000, 9.1
 
 class Steps(unittest.TestCase):
     def test_of_a_small_message(self):
-        done = subprocess.run([machine.DDPRUN, "--off", "--engine", "shm", "--", machine.program("message_steps"), "8"],
+        done = subprocess.run([machine.DDPRUN, "--off", "--engine", "shm", "--", machine.program("steps"), "send", "8"],
                               capture_output=True, text=True, timeout=120, check=False)
         if "ptrace" in done.stderr:
             self.skipTest(done.stderr.strip())
