@@ -182,7 +182,7 @@ struct Memory {
   // Since the kernel was last asked whether the peer lives: publications, and the coarse time then.
   uint32_t unnoticed = 0;
   Time noticed_at{};
-  Time spilt_at{};                    // coarse: what was sent last began to need the large ring
+  Time needed_spill_at{};             // coarse: what was sent last had no place in the small ring
   bool is_filled = false;             // filler may be unsent, and TCP_NOTSENT_LOWAT is 1
   bool is_window_locked = false;      // the socket's receive buffer grows no more
   bool has_sent_in_vain = false;      // after a reset that destroyed nothing

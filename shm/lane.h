@@ -10,8 +10,8 @@
 //
 // Bytes lie in one of three areas, in this order: those from `base` on in the lane's own page,
 // those from `ring_from` on in a ring that stays in a processor's cache, those from `spill_from` on
-// in a large one, for which there is memory only while bytes lie there. A lane that is read to its
-// end begins in its own page again.
+// in a large one, for which there is memory only while bytes lie there, unless it keeps it. A lane
+// that is read to its end begins in its own page again.
 //
 // On the wire the writer puts `octets`, counted before they are sent: bells, one octet each, and
 // filler. The reader takes as many as are counted and looks at none of them.
@@ -34,8 +34,8 @@ inline constexpr uint32_t kSpillSize = 4 * 1024 * 1024;
 // A writer of small messages touches one page and stays in the cache.
 inline constexpr uint32_t kSmallSize = 3 * 1024;
 inline constexpr uint32_t kLanePage = 4096;
-// Lent, and given back, at a time. A writer that can wait asks for more only if its reader goes on
-// not reading: what lies there costs more than what goes round in the cache.
+// Lent, and given back, at a time. A writer that can wait asks for more only if its reader makes no
+// room meanwhile: what lies there costs more than what goes round in the cache.
 inline constexpr uint32_t kSpillPiece = 256 * 1024;
 // The piece in which the reader stands is not written again before it has left it.
 inline constexpr uint32_t kMostSpilt = kSpillSize - kSpillPiece;
@@ -122,7 +122,7 @@ struct LaneTx {
   uint64_t base = 0, ring_from = kNowhere, spill_from = kNowhere;
   uint64_t spill_until = 0;  // the position up to which the large ring is lent, and has memory
   uint32_t provided = 0;     // bytes of the small ring that surely have memory
-  uint32_t kept = 0;         // of the large one, which keep it: it keeps all, or none
+  uint32_t kept = 0;         // of the large one, from its beginning on, which surely keep it
   bool keeps_spill = false;
   bool must_ring = false;  // with the next publication
   bool is_poor = false;    // no memory for the rings, when last asked for
@@ -160,9 +160,9 @@ class LaneWriter {
     return is_spilling() ? room_in_spill(most) : room_in_ring(s_.ring_from, most);
   }
 
-  // There is no room, and its reader is not reading: lends a piece of the large ring, into which
-  // all goes until all is read. False: none is left.
-  bool spill() {
+  // There is no room, and none will be made before more is needed: lends a piece of the large ring,
+  // into which all goes until all is read. False: none is left.
+  bool lend_spill() {
     if (s_.is_poor) return false;
     const uint64_t from = is_spilling() ? s_.spill_from : s_.tail;
     const size_t offset = static_cast<size_t>(s_.tail - from) & (kSpillSize - 1);
@@ -177,20 +177,33 @@ class LaneWriter {
   }
 
   // To give the memory of the large ring back and to get it again costs more than to copy what lies
-  // in it. From now on what comes to lie there keeps its memory, until it is let go of: for a
-  // writer that needs it again and again. REQUIRES, both: not is_spilling().
+  // in it. From now on what comes to lie there keeps its memory, for a writer that needs it again
+  // and again.
   void keep_spill() {
     s_.keeps_spill = true;
     lane_.writer.keeps_spill.store(1, std::memory_order_relaxed);
   }
-  void let_go_of_spill() {
-    if (s_.kept > 0) rings_.give_back(kRingSize, kRingSize + whole_pages(s_.kept));
+  // The reader gives back again what it reads.
+  void keep_no_more() {
     s_.kept = 0;
     s_.keeps_spill = false;
     lane_.writer.keeps_spill.store(0, std::memory_order_relaxed);
   }
+  // Nothing is kept any more, and what was is given back. False: bytes lie there.
+  bool let_go_of_spill() {
+    if (is_spilling()) {
+      look_at_head();
+      if (s_.head != s_.tail) return false;
+      rewind();
+    }
+    rings_.give_back(kRingSize, kRingsSize);
+    keep_no_more();
+    return true;
+  }
   bool keeps_spill() const { return s_.keeps_spill; }
   bool is_spilling() const { return s_.spill_from != kNowhere; }
+  // So much has gone through the large ring since all was read the last time.
+  bool has_come_round() const { return is_spilling() && s_.tail - s_.spill_from >= kSpillSize; }
 
   // `n` bytes have been written where room() said. kClosed, kCorrupt: they are not sent.
   Publication publish(size_t n, uint32_t cpu) {
@@ -303,7 +316,8 @@ class LaneWriter {
   bool provide_spill(size_t from, size_t to) {
     if (to <= s_.kept) return true;
     s_.is_poor = !rings_.provide(kRingSize + from, kRingSize + to);
-    if (s_.keeps_spill && !s_.is_poor) s_.kept = static_cast<uint32_t>(to);
+    // What was lent before it kept may have been given back: it counts from the beginning on.
+    if (s_.keeps_spill && !s_.is_poor && from <= s_.kept) s_.kept = static_cast<uint32_t>(to);
     return !s_.is_poor;
   }
 

@@ -13,7 +13,7 @@ namespace {
 static_assert(kPage == kLanePage);
 constexpr size_t kSegmentSize = kLanesSize + 2 * kRingsSize;
 // Another layout gets another number.
-constexpr uint64_t kLayout = 0x0006'6d656d'70646464 ^ kSegmentSize;
+constexpr uint64_t kLayout = 0x0007'6d656d'70646464 ^ kSegmentSize;
 // SegmentHead::phase. Above them a count.
 constexpr uint64_t kMoved = 4, kStays = 8, kCount = 16;
 constexpr char kName[] = "ddpsock-stream";

@@ -98,8 +98,11 @@ struct Connection {
   Stream& stream;  // whose parts these are
   // This process's own; a forked child inherits it.
   std::atomic<shm::Segment*> segment{nullptr};
-  std::atomic<uint32_t> lazy_thread{0};  // MemoryPart::set_watcher
-  std::atomic<bool> keeps_spill{false};  // one of the few of this process (spill_keeping.h)
+  std::atomic<uint32_t> lazy_thread{0};      // MemoryPart::set_watcher
+  std::atomic<bool> is_spill_keeper{false};  // one of the few of this process (spill_keeping.h)
+  // A call that might have slept was refused by the kernel because the socket does not wait; no
+  // call has slept since.
+  std::atomic<bool> was_nonblocking{false};
   ReadingHabit habit;
   std::atomic<OneSided*> own_queue_pair{nullptr};
   std::atomic<uint32_t> queue_pair_generation{0};  // of the process whose it is

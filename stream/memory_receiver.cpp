@@ -181,6 +181,16 @@ int MemoryReceiver::await_again(int flags) {
   return fd_ < 0 ? EBADF : e;
 }
 
+// A socket that does not wait is not asked each time whether it does. One of which a time was up
+// is none.
+void MemoryReceiver::note_sleep_or_refusal(int error) {
+  const base::KeepErrno keep;
+  const bool was = c_.was_nonblocking.load(std::memory_order_relaxed);
+  fd_.note_sleep();
+  const bool is = error == EAGAIN && fd_ >= 0 && (was || is_nonblocking(fd_));
+  if (was != is) c_.was_nonblocking.store(is, std::memory_order_relaxed);
+}
+
 // The octet that wakes it stays, for the bytes that it stands for; and the peer may leave
 // meanwhile, and then this is the first of an FPDU.
 bool MemoryReceiver::sleep(int flags) {
@@ -194,10 +204,7 @@ bool MemoryReceiver::sleep(int flags) {
   if (flags == 0) ++base::effort.waits;
   const ssize_t n =
       ask_in(rx_.is_asleep, flags, [&] { return base::sys.recv(fd, &octet, 1, flags | MSG_PEEK); });
-  if (flags == 0) {
-    c_.habit.on_asked(n < 0 && errno == EAGAIN);
-    fd_.note_sleep();
-  }
+  if (flags == 0) note_sleep_or_refusal(n < 0 ? errno : 0);
   if (n <= 0) return on_end(n);
   if (leave()) return false;
   if (!lane_->accounts_for_octet()) error_ = fail_lost(c_, fd_, kNotCounted);
@@ -232,7 +239,7 @@ bool MemoryReceiver::linger() {
 }
 
 bool MemoryReceiver::spin() {
-  if (c_.habit.expects_refusal() || is_nonblocking(fd_)) return false;
+  if (c_.was_nonblocking.load(std::memory_order_relaxed) || is_nonblocking(fd_)) return false;
   base::Spin& spin = base::Spin::mine();
   const uint32_t cpu = lane_->peer_cpu();
   const auto has_bytes = [&] { return !lane_->is_empty(); };

@@ -39,6 +39,7 @@ class MemoryReceiver {
   bool may_look_again();
   int await_again(int flags);
   bool sleep(int flags);
+  void note_sleep_or_refusal(int error);
   bool leave();
   bool linger();
   bool spin();

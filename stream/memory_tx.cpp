@@ -71,7 +71,6 @@ class MemorySender {
 
   // False: the lane is closed, and what is left in `from` has another way or none.
   bool run() {
-    let_go_if_calm(c_, lane_);
     while (from_.left() > 0 && error_ == 0 && !is_closed_) {
       if (put_piece() || error_ != 0 || is_closed_) continue;
       if (wait_for_room() || is_closed_ || error_ != EAGAIN) continue;
@@ -79,6 +78,7 @@ class MemorySender {
       // whose time is up ends, whatever room there is by now.
       if (fill_wire(1) && !may_wait()) error_ = 0;
     }
+    let_go_if_calm(c_, lane_);  // what was to be sent is under way by now
     return !is_closed_;
   }
   // Is there so much room? If not, the kernel says so too.
@@ -189,20 +189,32 @@ class MemorySender {
     return false;
   }
 
+  bool spill() {
+    if (!std::exchange(is_need_noted_, true)) note_spill_need(c_, lane_);
+    return lane_->lend_spill();
+  }
+  // Where that needs no memory, or what it gets stays.
+  bool spill_if_kept() {
+    if (!std::exchange(is_need_noted_, true)) note_spill_need(c_, lane_);
+    return lane_->keeps_spill() && lane_->lend_spill();
+  }
+
   bool wait_for_room() {
+    is_need_noted_ = false;
     base::Spin& spin = base::Spin::mine();
     const uint32_t cpu = lane_->peer_cpu();
     if (spin.is_worth(cpu, cpu) && spin.until([&] { return !lane_->is_full(); })) return true;
     if (!lane_->is_full()) return true;
-    // The reader makes no room before this thread sleeps.
-    if (spin.is_beside(cpu) && is_spill_cheap(lane_) && spill(c_, lane_)) return true;
+    // It makes no room before this thread sleeps.
+    if (spin.is_beside(cpu) && spill_if_kept()) return true;
     if (may_wait()) return sleep_for_room();
-    if (spill(c_, lane_)) return true;
+    if (spill()) return true;
     error_ = EAGAIN;
     return false;
   }
 
-  // A reader that is busy reading makes room in the ring; to one that is not the large one is lent.
+  // A reader that is busy reading makes room in the ring; where it does not in time the large one
+  // is lent.
   bool sleep_for_room() {
     if (!deadline_) deadline_ = deadline_of(fd_, SO_SNDTIMEO);
     const Time deadline = *deadline_;
@@ -213,7 +225,7 @@ class MemorySender {
         has_room = true;
         break;
       }
-      if (!is_first && spill(c_, lane_)) break;
+      if (!is_first && spill()) break;
       if ((is_closed_ = lane_->is_closed()) || has_ended()) break;
       if (!is_first && has_user_timeout() && fill_wire(1)) break;
       if (error_ == EAGAIN) error_ = 0;
@@ -221,7 +233,7 @@ class MemorySender {
       if (deadline != kNever) left = std::min(left, deadline - base::now());
       if (left.ns <= 0) {
         // There may be room that only patience has kept back.
-        if (!spill(c_, lane_)) error_ = EAGAIN;
+        if (!spill()) error_ = EAGAIN;
         break;
       }
       sleep_on(futex, left, deadline);
@@ -309,6 +321,7 @@ class MemorySender {
   int error_ = 0;
   bool is_closed_ = false;
   bool is_gone_ = false;
+  bool is_need_noted_ = false;  // of this wait for room
 };
 
 // For good: it has closed, and not left the memory.

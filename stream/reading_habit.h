@@ -42,14 +42,6 @@ class ReadingHabit {
   }
   static bool waits_for_edges() { return has_edges_.load(std::memory_order_relaxed); }
 
-  // What the kernel did with a call that found nothing and might have slept: whose socket does not
-  // wait is not asked again each time whether it does.
-  void on_asked(bool was_refused) {
-    if (expects_refusal() != was_refused)
-      was_refused_.store(was_refused, std::memory_order_relaxed);
-  }
-  bool expects_refusal() const { return was_refused_.load(std::memory_order_relaxed); }
-
   // Whether to look a little longer; after that has failed, less often.
   bool may_linger(uint32_t thread) {
     if (!waits_in_calls(thread)) return false;
@@ -79,7 +71,6 @@ class ReadingHabit {
 
   std::atomic<uint32_t> thread_{0}, score_{0};
   std::atomic<uint32_t> failures_{0}, skip_{0};
-  std::atomic<bool> was_refused_{false};
 };
 
 }  // namespace ddpsock::engine

@@ -69,17 +69,18 @@ Io Sender::run() {
   while (from_.left() > 0 && error_ == 0) {
     const size_t allowed = allowance(from_.left());
     if (allowed == 0) {
-      push_ends();
+      uncork();
       if (!may_wait_ || is_nonblocking(fd_)) {
         error_ = EAGAIN;
         break;
       }
       error_ = await_room(c_, fd_, deadline_, sent_ > 0);
+      may_cork_.reset();  // the program has had time
     } else {
       send_burst(allowed);
     }
   }
-  push_ends();
+  uncork();
   return sent_or_error(c_, sent_, error_);
 }
 
@@ -161,7 +162,7 @@ void Sender::send_contiguous(size_t bytes) {
     left -= payload;
   }
   auto size = static_cast<size_t>(p - buffer);
-  if (bytes < from_.left()) hold_back_ends();
+  if (bytes < from_.left()) cork();
   const ssize_t n =
       without_cancellation([&] { return base::sys.send(fd_, buffer, size, burst_flags()); });
   if (n < 0) {
@@ -237,7 +238,7 @@ void Sender::send_blocks(size_t allowed) {
   msghdr m{};
   m.msg_iov = list.data();
   m.msg_iovlen = used;
-  if (ahead.left() > 0) hold_back_ends();
+  if (ahead.left() > 0) cork();
   const ssize_t n = without_cancellation([&] { return base::sys.sendmsg(fd_, &m, burst_flags()); });
   if (n < 0) {
     on_refusal();
@@ -264,16 +265,18 @@ int Sender::burst_flags() const {
   return flags_ | MSG_DONTWAIT | (sent_ > 0 ? MSG_NOSIGNAL : 0);
 }
 
-// One write is one on TCP: it ends in one short segment. Here it is several, and the end of each
-// would be one, for whose acknowledgement TCP waits with the next, and the peer with that for 40 ms
-// (Nagle). MSG_MORE would not do: what is acknowledged meanwhile pushes. A program that has
-// TCP_CORK of its own is not in a hurry.
-void Sender::hold_back_ends() {
-  if (is_corked_ || !is_nagling(fd_)) return;
+// One write is one on TCP: it ends in one short segment. Here it is several, and each would end in
+// one, for whose acknowledgement TCP waits with the next, and the peer with that for 40 ms (Nagle).
+// MSG_MORE would not do: what is acknowledged meanwhile pushes. A program that asks for MSG_MORE,
+// or has TCP_CORK, is not in a hurry; to take the cork away would push what it holds back.
+void Sender::cork() {
+  if (!may_cork_) may_cork_ = (flags_ & MSG_MORE) == 0 && is_nagling(fd_);
+  if (is_corked_ || !*may_cork_) return;
   is_corked_ = base::set_socket_option(fd_, IPPROTO_TCP, TCP_CORK, 1);
 }
 
-void Sender::push_ends() {
+// Before all that may wait, and at the end.
+void Sender::uncork() {
   if (std::exchange(is_corked_, false)) base::set_socket_option(fd_, IPPROTO_TCP, TCP_CORK, 0);
 }
 
@@ -283,6 +286,7 @@ void Sender::on_refusal() {
   tx_.credit = 0;
   error_ = errno;
   if (error_ != EAGAIN || !may_wait_ || is_nonblocking(fd_)) return;
+  uncork();
   if (!deadline_) deadline_ = deadline_of(fd_, SO_SNDTIMEO);
   if (base::now() >= *deadline_) return;
   error_ = was_refused_ && base::sys.poll(nullptr, 0, 1) < 0 ? errno : 0;
@@ -331,6 +335,7 @@ void Sender::on_cut(std::span<iovec> list, size_t taken) {
 }
 
 void Sender::keep_tail(IoCursor bytes, size_t size) {
+  uncork();
   int e = engine::keep_tail(c_, fd_, bytes, size);
   if (e == 0) e = flush_tail(c_, fd_, true);
   if (e != 0) error_ = e;

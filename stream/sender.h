@@ -32,6 +32,9 @@ class Sender {
   static constexpr uint32_t kMostWithFrame = 4096;
 
   Sender(Connection& c, int fd, std::span<const iovec> from, int flags);
+  Sender(const Sender&) = delete;
+  // Also of a thread that is cancelled inside.
+  ~Sender() { uncork(); }
   // `frame` goes in front of the first chunk. REQUIRES: `from` is not longer than the above.
   Sender& begin_with(Bytes frame) {
     frame_ = frame;
@@ -55,8 +58,8 @@ class Sender {
   uint8_t* write_chunk(uint8_t* p, uint32_t payload, uint32_t msn, IoCursor& from);
   void send_blocks(size_t allowed);
   int burst_flags() const;
-  void hold_back_ends();
-  void push_ends();
+  void cork();
+  void uncork();
   void on_refusal();
   void on_cut(std::span<iovec> list, size_t taken);
   void keep_tail(IoCursor bytes, size_t size);
@@ -71,6 +74,7 @@ class Sender {
   std::optional<Time> deadline_;  // SO_SNDTIMEO, from the first wait on
   bool may_wait_;
   bool was_refused_ = false;
+  std::optional<bool> may_cork_;
   bool is_corked_ = false;  // by this call
   size_t sent_ = 0;
   int error_ = 0;

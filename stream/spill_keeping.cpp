@@ -8,50 +8,45 @@
 namespace ddpsock::engine {
 namespace {
 
-// Two spills that begin within this are a habit.
+// Who needs it twice within this needs it again; and who has gone round it and is not done.
 constexpr Duration kOften = Duration::from_ms(100);
-// So long without one, and the next message lets go.
+// So long without, and the next message lets go.
 constexpr Duration kCalm = Duration::from_ms(1000);
-// In one process, of 4 MB each at most.
-constexpr int kMostKept = 16;
 
-constinit std::atomic<int> kept{0};
+constinit std::atomic<int> keepers{0};
 
 bool may_keep(Connection& c) {
-  if (c.keeps_spill.load(std::memory_order_relaxed)) return true;
-  if (kept.fetch_add(1, std::memory_order_relaxed) >= kMostKept) {
-    kept.fetch_sub(1, std::memory_order_relaxed);
-    return false;
-  }
-  c.keeps_spill.store(true, std::memory_order_relaxed);
-  return true;
+  if (keepers.load(std::memory_order_relaxed) >= kMostSpillKeepers) return c.is_spill_keeper;
+  if (c.is_spill_keeper.exchange(true)) return true;
+  if (keepers.fetch_add(1) < kMostSpillKeepers) return true;
+  forget_spill(c);
+  return false;
 }
 
 }  // namespace
 
-bool spill(Connection& c, OutLane& lane) {
-  if (!lane->is_spilling()) {
-    const Time now = base::coarse_now();
-    const bool is_often = now - std::exchange(c.r.memory.spilt_at, now) < kOften;
-    if (is_often && !lane->keeps_spill() && may_keep(c)) lane->keep_spill();
-  }
-  return lane->spill();
-}
-
-bool is_spill_cheap(OutLane& lane) {
-  return lane->keeps_spill() || kept.load(std::memory_order_relaxed) < kMostKept;
+void note_spill_need(Connection& c, OutLane& lane) {
+  const Time now = base::coarse_now();
+  const Time last = std::exchange(c.r.memory.needed_spill_at, now);
+  if (lane->keeps_spill()) return;
+  const bool is_often = lane->is_spilling() ? lane->has_come_round() : now - last < kOften;
+  if (is_often && may_keep(c)) lane->keep_spill();
 }
 
 void let_go_if_calm(Connection& c, OutLane& lane) {
-  if (!lane->keeps_spill() || lane->is_spilling()) [[likely]]
+  if (!lane->keeps_spill()) [[likely]]
     return;
-  if (base::coarse_now() - c.r.memory.spilt_at < kCalm) return;
-  lane->let_go_of_spill();
+  if (base::coarse_now() - c.r.memory.needed_spill_at < kCalm) return;
+  if (lane->let_go_of_spill()) forget_spill(c);
+}
+
+void end_spill(Connection& c, OutLane& lane) {
+  if (lane->keeps_spill() && !lane->let_go_of_spill()) lane->keep_no_more();
   forget_spill(c);
 }
 
 void forget_spill(Connection& c) {
-  if (c.keeps_spill.exchange(false)) kept.fetch_sub(1, std::memory_order_relaxed);
+  if (c.is_spill_keeper.exchange(false)) keepers.fetch_sub(1);
 }
 
 }  // namespace ddpsock::engine

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Which streams keep the memory of their large ring (shm/lane.h) while they are at it: those that
 // need it again soon after they did, and of a process only a few, because what an idle one keeps is
-// megabytes.
+// megabytes (decision 62).
 #ifndef DDPSOCK_STREAM_SPILL_KEEPING_H_
 #define DDPSOCK_STREAM_SPILL_KEEPING_H_
 
@@ -10,14 +10,17 @@
 
 namespace ddpsock::engine {
 
-// More of what is sent lies unread than the small ring holds: lends a piece of the large one.
-// False: none is left. REQUIRES: the send lease.
-bool spill(Connection& c, OutLane& lane);
-// Does it have its memory, or may it keep what it gets? REQUIRES: the send lease.
-bool is_spill_cheap(OutLane& lane);
+// In one process, of 4 MB each at most.
+inline constexpr int kMostSpillKeepers = 16;
+
+// What is sent has no room; once each time. It may be that memory is kept from now on. REQUIRES:
+// the send lease.
+void note_spill_need(Connection& c, OutLane& lane);
 // Lets go of what is kept and was not needed for a while. REQUIRES: the send lease.
 void let_go_if_calm(Connection& c, OutLane& lane);
-// This process sends there no more, or the stream has left the memory.
+// Nothing more is sent there. REQUIRES: the send lease.
+void end_spill(Connection& c, OutLane& lane);
+// Nor by this process: another stream may keep instead. From any thread.
 void forget_spill(Connection& c);
 
 }  // namespace ddpsock::engine

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Which streams keep the memory of their large ring, and for how long: told by the pages that the
 // files of their memory have.
+#include "stream/spill_keeping.h"
+
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -83,33 +87,101 @@ TEST(SpillKeeping, OneNowAndThenKeepsNothing) {
 TEST(SpillKeeping, OneAfterAnotherKeepsUntilItIsCalm) {
   Joined x;
   x.spill_until_kept();
-  const auto spilt_at = std::chrono::steady_clock::now();
-  x.say_little();
-  x.say_little();
-  if (std::chrono::steady_clock::now() - spilt_at < 500ms) {
-    EXPECT_GT(memory_of_connections(), kMuch - kUsual);
-  }
   let_time_pass(1100);
   x.say_little();
   EXPECT_LT(memory_of_connections(), kUsual);
   x.spill_until_kept();
 }
 
+// Also where nothing has been said since.
+TEST(SpillKeeping, TheFirstMessageLetsGo) {
+  Joined x;
+  x.spill_until_kept();
+  x.spill();
+  EXPECT_GT(memory_of_connections(), kMuch - kUsual);
+  let_time_pass(1100);
+  x.say_little();
+  EXPECT_LT(memory_of_connections(), kUsual);
+}
+
+// A second of one spill is not one without.
+TEST(SpillKeeping, OneThatLastsIsNotCalm) {
+  Joined x;
+  x.spill_until_kept();
+  size_t unread = 0;
+  for (const auto end = std::chrono::steady_clock::now() + 1200ms;
+       std::chrono::steady_clock::now() < end; let_time_pass(1)) {
+    const Io io = x.a.send(pattern(kMegabyte), MSG_DONTWAIT);
+    unread += static_cast<size_t>(std::max<ssize_t>(io.count, 0));
+    while (unread > kMegabyte) unread -= x.b.recv(kMegabyte / 2).size();
+  }
+  const auto over = std::chrono::steady_clock::now();
+  while (unread > 0) unread -= x.b.recv(unread).size();
+  x.say_little();
+  const size_t memory = memory_of_connections();
+  // A machine that took so long cannot tell.
+  if (std::chrono::steady_clock::now() - over > 900ms) GTEST_SKIP() << "slow";
+  EXPECT_GT(memory, kUsual);
+}
+
+// A reader that never gets to the end, so that the second one does not begin.
+TEST(SpillKeeping, OneThatGoesRoundKeeps) {
+  Joined x;
+  size_t unread = 0;
+  for (int i = 0; i < 20; ++i) {
+    const Io io = x.a.send(pattern(kMegabyte), MSG_DONTWAIT);
+    unread += static_cast<size_t>(std::max<ssize_t>(io.count, 0));
+    while (unread > kMegabyte) unread -= x.b.recv(kMegabyte / 2).size();
+  }
+  EXPECT_GT(memory_of_connections(), kMuch);
+  while (unread > 0) unread -= x.b.recv(unread).size();
+}
+
 TEST(SpillKeeping, OfManyAFewKeepAndWhoEndsMakesPlace) {
-  constexpr size_t kMostKept = 16;
   std::vector<std::unique_ptr<Joined>> all;
-  for (size_t i = 0; i < kMostKept; ++i) {
+  for (int i = 0; i < kMostSpillKeepers; ++i) {
     all.push_back(std::make_unique<Joined>());
     all.back()->spill_until_kept();
   }
-  for (size_t i = 0; i < 4; ++i) {
-    all.push_back(std::make_unique<Joined>());
-    for (int k = 0; k < 3; ++k) all.back()->spill();
-    all.back()->say_little();
-  }
-  EXPECT_LT(memory_of_connections(), kMostKept * kMuch + all.size() * kUsual);
+  all.push_back(std::make_unique<Joined>());
+  const size_t before = memory_of_connections();
+  for (int i = 0; i < 5; ++i) all.back()->spill();
+  all.back()->say_little();
+  EXPECT_LT(memory_of_connections(), before + kUsual);
   all.erase(all.begin());
   all.back()->spill_until_kept();
+}
+
+TEST(SpillKeeping, WhoLeavesMakesPlace) {
+  std::vector<std::unique_ptr<Joined>> all;
+  for (int i = 0; i < kMostSpillKeepers; ++i) {
+    all.push_back(std::make_unique<Joined>());
+    all.back()->spill_until_kept();
+  }
+  all.front()->a.s->leave_memory(all.front()->a.fd);
+  all.push_back(std::make_unique<Joined>());
+  all.back()->spill_until_kept();
+}
+
+// Where its reader cannot run before it sleeps a writer that may wait does not, once it keeps.
+TEST(SpillKeeping, AWriterBesideItsReaderDoesNotSleep) {
+  cpu_set_t usual, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof usual, &usual), 0);
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<size_t>(sched_getcpu()), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  Joined x;
+  x.spill_until_kept();
+  const auto sleeps = [] {
+    rusage usage;
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nvcsw;
+  };
+  const long before = sleeps();
+  EXPECT_EQ(x.a.send(pattern(kMuch)).count, static_cast<ssize_t>(kMuch));
+  EXPECT_EQ(sleeps(), before);
+  EXPECT_EQ(x.b.recv(kMuch, MSG_WAITALL), pattern(kMuch));
+  sched_setaffinity(0, sizeof usual, &usual);
 }
 
 }  // namespace

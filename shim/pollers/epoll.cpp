@@ -122,7 +122,8 @@ int report(WatchedSet& watched, MemoryLook& look, epoll_event* events, int count
   };
   look.know({events, static_cast<size_t>(count)});
   if (count > 0) look.find();
-  // An event of the kernel's may have been an old bell's, and true only since.
+  // An event of the kernel's may have been an old bell's, and true only since. Where its answer has
+  // left no room nothing that is heard now would find a place.
   for (bool is_first = true; count < room && (is_first || look.find()); is_first = false) {
     const std::span<const int> wires = look.wires();
     const bool has_others = watched.members().others().is_any() || !wires.empty();

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <thread>
 
 #include "tcp.h"
@@ -116,8 +117,9 @@ int mark_of_tcp(int mark) {
 
 constexpr int kFarTooHigh = 1 << 30;
 
-// TCP does not wake a call that wants less than the mark, as one that takes the last bytes does:
-// the end does.
+// A recv() that sleeps is woken by TCP once as much lies there as the mark says, even if it wants
+// less, as the one that takes the last bytes does: where these come after it fell asleep only the
+// end wakes it.
 void send_to_end(int fd, const std::string& bytes) {
   send_all(fd, bytes);
   EXPECT_EQ(shutdown(fd, SHUT_WR), 0);
@@ -167,9 +169,21 @@ TEST_F(LowWaterOfRecv, IsNoHigherThanTcps) {
     EXPECT_EQ(get_option(server_, SOL_SOCKET, SO_RCVLOWAT), mark_of_tcp(mark)) << mark;
   }
   const std::string bytes = pattern(static_cast<size_t>(mark_of_tcp(-1)) + 1000);
-  std::jthread sender([&] { send_to_end(client_, bytes); });
+  std::atomic<bool> has_returned{false}, is_before_end{false};
+  std::jthread sender([&] {
+    send_all(client_, bytes);
+    for (int i = 0; i < kSoon && !has_returned; ++i) sleep_ms(1);
+    is_before_end = has_returned.load();
+    shutdown(client_, SHUT_WR);
+  });
   std::string room(2 * bytes.size(), 0);
   EXPECT_GT(recv(server_, room.data(), room.size(), 0), 0);
+  has_returned = true;
+  sender.join();
+  // TCP itself may have taken a part, and then the rest is below the mark.
+  if (column() == Column::kDdp || column() == Column::kShm) {
+    EXPECT_TRUE(is_before_end);
+  }
 }
 
 TEST_P(LowWater, OfANonblockingSocket) {
