@@ -45,14 +45,15 @@ MemoryReceiver::MemoryReceiver(Connection& c, int fd, IoCursor& to, int flags, s
 Io MemoryReceiver::run() {
   ask_for_edge();
   while (error_ == 0 && !has_left_) {
-    if (take()) continue;
+    take();
     if (error_ != 0 || to_.left() == 0) break;
     if (has_enough() ? !goes_on_by_wire() : !await()) break;
   }
   return finish();
 }
 
-bool MemoryReceiver::take() {
+// All that is there and has room.
+void MemoryReceiver::take() {
   bool has_taken = false;
   while (to_.left() > 0) {
     const auto bytes = lane_->next(std::min(to_.left(), kPiece));
@@ -74,10 +75,9 @@ bool MemoryReceiver::take() {
     if (lane_->take(bytes, base::current_cpu())) wake_writer();
     has_taken = true;
   }
-  if (!has_taken) return false;
+  if (!has_taken) return;
   vain_ = 0;
   if (lane_->octets_unread() > kMostBells) eat_filler();
-  return true;
 }
 
 void MemoryReceiver::wake_writer() {

@@ -26,7 +26,7 @@ class MemoryReceiver {
   bool has_left() const { return has_left_; }
 
  private:
-  bool take();
+  void take();
   void wake_writer();
   void eat_filler();
   void lock_window();
