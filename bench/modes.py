@@ -5,8 +5,12 @@ neither. Told apart by what a cache line took to the other CPU and back before e
 import dataclasses
 import statistics
 
-# Below this the slowest round and the fastest are of one mode: they differ by noise.
-LEAST_RATIO = 2
+# Between the slowest round of one mode and the fastest of the other lies more than this; what lies closer is noise.
+LEAST_GAP = 2
+
+
+def _lines(cases):
+    return [ns for case in cases for ns in case.get("line_ns") or [] if ns is not None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +22,8 @@ class Modes:
         values, lines = case["samples"].get(way) or [], case.get("line_ns") or []
         if self.border is None or len(values) != len(lines):
             return None
-        near, far = ([v for v, ns in zip(values, lines) if (ns < self.border) is is_near] for is_near in (True, False))
+        known = [(v, ns) for v, ns in zip(values, lines) if ns is not None]
+        near, far = ([v for v, ns in known if (ns < self.border) is is_near] for is_near in (True, False))
         return (near, far) if near and far else None
 
     def medians(self, case, way):
@@ -28,22 +33,19 @@ class Modes:
 
 def find(cases):
     """The modes of a run, from the rounds of all its cases."""
-    lines = [ns for case in cases for ns in case.get("line_ns") or []]
-    if not lines or max(lines) < LEAST_RATIO * min(lines):
-        return Modes()
-    # The widest gap, as a ratio: each mode varies little beside what lies between them.
-    ordered = sorted(lines)
-    below, above = max(zip(ordered, ordered[1:]), key=lambda pair: pair[1] / pair[0])
-    return Modes((below * above) ** 0.5)
+    ordered = sorted(_lines(cases))
+    gaps = [(above / below, (below * above) ** 0.5) for below, above in zip(ordered, ordered[1:])]
+    widest, border = max(gaps, default=(1, None))
+    return Modes(border) if widest > LEAST_GAP else Modes()
 
 
 def describe(cases):
-    """What the rounds of a run say of the machine, in a sentence; empty where nothing is known."""
-    lines = [ns for case in cases for ns in case.get("line_ns") or []]
+    """What the rounds of a run say of the machine; empty where nothing is known."""
+    lines = _lines(cases)
     if not lines:
         return ""
     border = find(cases).border
     if border is None:
-        return f"{statistics.median(lines):.0f} ns in all {len(lines)} rounds"
+        return f"{statistics.median(lines):.0f} ns"
     near, far = [ns for ns in lines if ns < border], [ns for ns in lines if ns >= border]
-    return f"near, {statistics.median(near):.0f} ns, in {len(near)} rounds; far, {statistics.median(far):.0f} ns, in {len(far)}"
+    return f"near, {statistics.median(near):.0f} ns, in {100 * len(near) / len(lines):.0f} % of the rounds; far, {statistics.median(far):.0f} ns"

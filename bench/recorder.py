@@ -38,7 +38,7 @@ class Recorder:
         self.rounds, self.seconds = args.rounds, args.seconds
         self.is_quick, self.is_pinned, self.only = args.quick, not args.no_pin, args.only
         self.cases, self.problems = [], []
-        self.line_ns = []  # of the rounds since the last case
+        self.line_ns = []  # of the rounds of the last interleave()
 
     def wants(self, name):
         return self.only in name
@@ -56,8 +56,7 @@ class Recorder:
         runs = {way: [] for way in ways}
         self.line_ns = []
         for number in range(rounds or self.rounds):
-            if (ns := machine.line_ns()) is not None:
-                self.line_ns.append(ns)
+            self.line_ns.append(machine.line_ns())
             left = list(runs)
             turn = number % len(left) if left else 0
             for way in left[turn:] + left[:turn]:
@@ -74,13 +73,12 @@ class Recorder:
 
     def record(self, case):
         """Keeps a case, unless nothing is left of it."""
-        case.line_ns = self.line_ns
         if any(case.samples.values()):
             self.cases.append(case)
             print(describe(case), flush=True)
 
     def record_key(self, figure, name, x, unit, better, runs, key, per="message"):
-        self.record(make_case(figure, name, x, unit, better, runs, key, per))
+        self.record(make_case(figure, name, x, unit, better, runs, key, per, self.line_ns))
 
     def compare(self, figure, name, x, unit, better, ways, sample, key, per="message"):
         """A case whose samples are dicts: `key` is its value, `cpu_us`, if there, the CPU time of an operation."""
@@ -89,10 +87,10 @@ class Recorder:
         return runs
 
 
-def make_case(figure, name, x, unit, better, runs, key, per="message"):
+def make_case(figure, name, x, unit, better, runs, key, per="message", line_ns=()):
     return Case(figure, name, x, unit, better, {way.name: [row[key] for row in rows] for way, rows in runs.items()},
                 {way.name: [row["cpu_us"] for row in rows] for way, rows in runs.items() if rows and "cpu_us" in rows[0]},
-                per=per)
+                per=per, line_ns=list(line_ns))
 
 
 def describe(case):

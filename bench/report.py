@@ -158,7 +158,7 @@ def draw_cell(figure, case, way, found_modes):
     ratio = f' <i>{times_name(times)}\N{MULTIPLICATION SIGN}</i>' if times else ""
     low, high = results.quartiles(case["samples"][way])
     small = [f"{number(low)} to {number(high)}"] if len(case["samples"][way]) > 1 else []
-    if both := found_modes.medians(case, way):
+    if figure.kind != "table" and (both := found_modes.medians(case, way)):
         small += [f"near {number(both[0])}, far {number(both[1])}"]
     cpu, calls = median(case, way, "cpu_us"), median(case, way, "calls")
     small += [f"{number(cpu)} us CPU"] if cpu is not None else []

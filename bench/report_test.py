@@ -154,7 +154,7 @@ class Page(unittest.TestCase):
         self.assertIn(f"(near {ratio:.3g}, far {3 * ratio:.3g})", "".join(row.itertext()))
         stream = self.by_id()["stream"]
         self.assertIn("near 11.0, far 33.0", "".join(stream.find(".//table").itertext()))
-        self.assertIn("near, 45 ns, in 6 rounds; far, 375 ns, in 4", "".join(stream.itertext()))
+        self.assertIn("near, 45 ns, in 60 % of the rounds; far, 375 ns", "".join(stream.itertext()))
 
     def test_problems_and_facts_are_shown(self):
         text = "".join(self.page.itertext())
@@ -244,7 +244,7 @@ class Modes(unittest.TestCase):
         return {"samples": {"a": [float(i) for i in range(len(line_ns))]}, "line_ns": list(line_ns)}
 
     def test_noise_is_one_mode(self):
-        case = self.case(45, 44, 60, 80)
+        case = self.case(45, 44, 60, 80, 110)
         self.assertIsNone(modes.find([case]).split(case, "a"))
         self.assertIsNone(modes.find([{"samples": {"a": [1.0]}}]).border)
 
@@ -253,6 +253,10 @@ class Modes(unittest.TestCase):
         found = modes.find([case, self.case(44, 44)])
         self.assertEqual(found.split(case, "a"), ([0.0, 2.0], [1.0, 3.0]))
         self.assertIsNone(found.split(self.case(44, 45), "a"), "one mode only")
+
+    def test_a_round_of_which_nothing_is_known_is_of_neither(self):
+        case = self.case(45, None, 375)
+        self.assertEqual(modes.find([case]).split(case, "a"), ([0.0], [2.0]))
 
     def test_a_way_that_missed_rounds_is_left_alone(self):
         case = self.case(45, 370)

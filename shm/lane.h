@@ -183,8 +183,14 @@ class LaneWriter {
     s_.keeps_spill = true;
     lane_.writer.keeps_spill.store(1, std::memory_order_relaxed);
   }
-  // The reader gives back again what it reads.
+  // The reader gives back again what it reads; what it has read is given back here.
   void keep_no_more() {
+    if (is_spilling()) {
+      look_at_head();
+      const uint64_t lying_from = std::max(s_.head, s_.spill_from) - s_.spill_from;
+      give_back_spill(whole_pages(s_.tail - s_.spill_from), lying_from + kSpillSize);
+      s_.spill_until = s_.tail;
+    }
     s_.kept = 0;
     s_.keeps_spill = false;
     lane_.writer.keeps_spill.store(0, std::memory_order_relaxed);
@@ -271,7 +277,7 @@ class LaneWriter {
   Lane& lane() { return lane_; }
 
  private:
-  static constexpr size_t whole_pages(size_t n) {
+  static constexpr uint64_t whole_pages(uint64_t n) {
     return (n + kLanePage - 1) / kLanePage * kLanePage;
   }
   bool is_in_ring() const { return s_.ring_from != kNowhere; }
@@ -313,6 +319,16 @@ class LaneWriter {
     return {rings_.data() + kRingSize + offset, n};
   }
 
+  // Positions of the large ring's stream of bytes, the first at a page.
+  void give_back_spill(uint64_t from, uint64_t to) {
+    while (from + kLanePage <= to) {
+      const size_t offset = static_cast<size_t>(from) & (kSpillSize - 1);
+      const size_t size =
+          std::min<size_t>(kSpillSize - offset, (to - from) / kLanePage * kLanePage);
+      rings_.give_back(kRingSize + offset, kRingSize + offset + size);
+      from += size;
+    }
+  }
   bool provide_spill(size_t from, size_t to) {
     if (to <= s_.kept) return true;
     s_.is_poor = !rings_.provide(kRingSize + from, kRingSize + to);
@@ -340,7 +356,7 @@ class LaneWriter {
       const size_t at = static_cast<size_t>(s_.tail - s_.spill_from) & (kSpillSize - 1);
       const size_t first = at / kSpillPiece * kSpillPiece;
       const size_t size = static_cast<size_t>(s_.spill_until - s_.tail) + (at - first);
-      const size_t last = whole_pages(first + size);
+      const auto last = static_cast<size_t>(whole_pages(first + size));
       if (size > 0 && !s_.keeps_spill) rings_.give_back(kRingSize + first, kRingSize + last);
       lane_.writer.spill_from.store(s_.spill_from = kNowhere, std::memory_order_relaxed);
     }

@@ -167,6 +167,30 @@ TEST_F(LaneTest, TheLargeRingKeepsWhatItIsToldTo) {
   EXPECT_GE(memory.given_back, kSpillSize + kMostSpilt) << "as before";
 }
 
+// Not what is unread; and who goes on after all asks for memory again.
+TEST_F(LaneTest, WhatIsKeptIsGivenBackAroundWhatLiesThere) {
+  std::mt19937 rng(5);
+  for (int round = 0; round < 200; ++round) {
+    writer.keep_spill();
+    const size_t first = 300'000 + rng() % 3'000'000;
+    ASSERT_EQ(put(first, 1, true), first);
+    ASSERT_EQ(take(rng() % first).size() + reader.size(), first);
+    const size_t lying = reader.size();
+    const size_t second = rng() % 500'000;
+    const size_t more = put(second, 1, true);
+    memory.given_back = 0;
+    writer.keep_no_more();
+    EXPECT_GE(memory.given_back + lying + more + 3 * kLanePage + kRingSize, size_t{kSpillSize});
+    const size_t provided = memory.provided;
+    ASSERT_EQ(put(1, 1, true), 1u);
+    if (writer.is_spilling()) {
+      EXPECT_GT(memory.provided, provided);
+    }
+    ASSERT_EQ(take(kMostBytes), std::vector<uint8_t>(lying + more + 1, 1)) << round;
+    EXPECT_TRUE(writer.let_go_of_spill());
+  }
+}
+
 // Who can wait asks again before it takes more, and goes back to where the cache is once all is
 // read.
 TEST_F(LaneTest, TheLargeRingIsLentByThePiece) {

@@ -18,6 +18,7 @@
 #include "stream/looks.h"
 #include "stream/memory_rx.h"
 #include "stream/memory_start.h"
+#include "stream/spill_keeping.h"
 #include "stream/start.h"
 #include "stream/tx.h"
 #include "stream/watching.h"
@@ -53,6 +54,7 @@ Io shutdown(Connection& c, int fd, int how) {
           !is_ready_now(fd, POLLRDHUP))
         send_start_frame(c, fd, MSG_NOSIGNAL | MSG_DONTWAIT);
       if (OneSided* q = c.queue_pair(); q != nullptr) q->flush();
+      end_spill(c);
     }
     note_end_in_memory(c);
     if (c.r.memory.sending == Way::kMemory) close_for_sending(c);

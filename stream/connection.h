@@ -100,8 +100,8 @@ struct Connection {
   std::atomic<shm::Segment*> segment{nullptr};
   std::atomic<uint32_t> lazy_thread{0};      // MemoryPart::set_watcher
   std::atomic<bool> is_spill_keeper{false};  // one of the few of this process (spill_keeping.h)
-  // A call that might have slept was refused by the kernel because the socket does not wait; no
-  // call has slept since.
+  // A call that might have slept was refused by the kernel because the socket does not wait; none
+  // has slept and got something since.
   std::atomic<bool> was_nonblocking{false};
   ReadingHabit habit;
   std::atomic<OneSided*> own_queue_pair{nullptr};

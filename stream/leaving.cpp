@@ -105,6 +105,7 @@ void end_in_memory(Connection& c, int fd) {
   note_unread_before_memory(c, fd);
   note_end_in_memory(c);
   OutLane(c)->close();
+  end_spill(c);
   end_receiving(c, fd);
 }
 
@@ -150,9 +151,6 @@ void close_for_sending(Connection& c) {
   c.tx.is_shut = true;
   shm::Lane& lane = segment->lane_from(c.r.memory.end);
   shm::close_lane(lane.writer.tail);
-  // The reader gives back what it reads from now on.
-  lane.writer.keeps_spill.store(0, std::memory_order_relaxed);
-  forget_spill(c);
   wake_writer(lane);
 }
 
@@ -219,7 +217,7 @@ void leave_as_writer(Connection& c, int fd) {
   OutLane lane(c);
   lane->close();
   lane->leave();
-  end_spill(c, lane);
+  end_spill(c);
   if (std::exchange(m.is_filled, false) && !m.has_set_options)
     base::set_socket_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, m.unsent_limit);
   send_fpdus_for_good(c, fd);

@@ -225,8 +225,7 @@ class MemorySender {
         has_room = true;
         break;
       }
-      if (!is_first && spill()) break;
-      if ((is_closed_ = lane_->is_closed()) || has_ended()) break;
+      if ((is_closed_ = lane_->is_closed()) || (!is_first && spill()) || has_ended()) break;
       if (!is_first && has_user_timeout() && fill_wire(1)) break;
       if (error_ == EAGAIN) error_ = 0;
       Duration left = is_first ? kReaderPatience : kLivenessCheck;
@@ -343,7 +342,10 @@ Io send_in_memory(Connection& c, int fd, std::span<const iovec> from, int flags)
   if (is_open && sender.is_gone() && sender.error() == EPIPE) return broken_pipe(fd, flags);
   if (is_open) return Io::fail(sender.error());
   fd = still(c, fd);
-  if (c.tx.is_shut) return sent > 0 ? done : broken_pipe(fd, flags);
+  if (c.tx.is_shut) {
+    end_spill(c);
+    return sent > 0 ? done : broken_pipe(fd, flags);
+  }
   leave_as_writer(c, fd);
   const bool is_in_vain = is_reset_in_vain(c, 0) && !c.r.memory.has_sent_in_vain;
   const auto left = static_cast<ssize_t>(rest.left());

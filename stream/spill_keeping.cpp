@@ -34,15 +34,20 @@ void note_spill_need(Connection& c, OutLane& lane) {
 }
 
 void let_go_if_calm(Connection& c, OutLane& lane) {
-  if (!lane->keeps_spill()) [[likely]]
+  if (!lane->keeps_spill()) [[likely]] {
+    // A relative may have let go.
+    if (c.is_spill_keeper.load(std::memory_order_relaxed)) forget_spill(c);
     return;
+  }
   if (base::coarse_now() - c.r.memory.needed_spill_at < kCalm) return;
   if (lane->let_go_of_spill()) forget_spill(c);
 }
 
-void end_spill(Connection& c, OutLane& lane) {
-  if (lane->keeps_spill() && !lane->let_go_of_spill()) lane->keep_no_more();
+void end_spill(Connection& c) {
   forget_spill(c);
+  if (c.segment.load(std::memory_order_acquire) == nullptr || !c.r.memory.tx.keeps_spill) return;
+  OutLane lane(c);
+  if (!lane->let_go_of_spill()) lane->keep_no_more();
 }
 
 void forget_spill(Connection& c) {

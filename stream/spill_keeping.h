@@ -18,9 +18,9 @@ inline constexpr int kMostSpillKeepers = 16;
 void note_spill_need(Connection& c, OutLane& lane);
 // Lets go of what is kept and was not needed for a while. REQUIRES: the send lease.
 void let_go_if_calm(Connection& c, OutLane& lane);
-// Nothing more is sent there. REQUIRES: the send lease.
-void end_spill(Connection& c, OutLane& lane);
-// Nor by this process: another stream may keep instead. From any thread.
+// Nothing more is sent in memory, if anything was. REQUIRES: the send lease.
+void end_spill(Connection& c);
+// By this process neither: another stream may keep instead. From any thread.
 void forget_spill(Connection& c);
 
 }  // namespace ddpsock::engine

@@ -42,7 +42,8 @@ struct Joined {
     EXPECT_STREQ(a.s->status().engine, "shm") << a.s->status().memory;
   }
   static void pass(End& from, End& to, size_t n) {
-    const Buffer bytes = pattern(n);
+    static const Buffer much = pattern(kMuch);
+    const Buffer bytes = n == kMuch ? much : pattern(n);
     EXPECT_EQ(from.send(bytes, MSG_DONTWAIT).count, static_cast<ssize_t>(n));
     EXPECT_EQ(to.recv(n, MSG_WAITALL), bytes);
   }
@@ -108,19 +109,20 @@ TEST(SpillKeeping, TheFirstMessageLetsGo) {
 TEST(SpillKeeping, OneThatLastsIsNotCalm) {
   Joined x;
   x.spill_until_kept();
+  const Buffer part = pattern(kMegabyte);
   size_t unread = 0;
-  for (const auto end = std::chrono::steady_clock::now() + 1200ms;
-       std::chrono::steady_clock::now() < end; let_time_pass(1)) {
-    const Io io = x.a.send(pattern(kMegabyte), MSG_DONTWAIT);
+  auto last = std::chrono::steady_clock::now();
+  for (const auto end = last + 1200ms; last < end; let_time_pass(1)) {
+    last = std::chrono::steady_clock::now();
+    const Io io = x.a.send(part, MSG_DONTWAIT);
     unread += static_cast<size_t>(std::max<ssize_t>(io.count, 0));
     while (unread > kMegabyte) unread -= x.b.recv(kMegabyte / 2).size();
   }
-  const auto over = std::chrono::steady_clock::now();
   while (unread > 0) unread -= x.b.recv(unread).size();
   x.say_little();
   const size_t memory = memory_of_connections();
   // A machine that took so long cannot tell.
-  if (std::chrono::steady_clock::now() - over > 900ms) GTEST_SKIP() << "slow";
+  if (std::chrono::steady_clock::now() - last > 900ms) GTEST_SKIP() << "slow";
   EXPECT_GT(memory, kUsual);
 }
 
@@ -150,6 +152,32 @@ TEST(SpillKeeping, OfManyAFewKeepAndWhoEndsMakesPlace) {
   EXPECT_LT(memory_of_connections(), before + kUsual);
   all.erase(all.begin());
   all.back()->spill_until_kept();
+}
+
+// What was read is given back at once, the rest as it is read.
+TEST(SpillKeeping, WhoSendsNoMoreKeepsNothing) {
+  for (const size_t unread : {size_t{0}, 2 * kMegabyte}) {
+    Joined x;
+    x.spill_until_kept();
+    EXPECT_EQ(x.a.send(Buffer(unread + 1), MSG_DONTWAIT).count, static_cast<ssize_t>(unread + 1));
+    EXPECT_TRUE(x.a.s->shutdown(x.a.fd, SHUT_WR).is_ok());
+    EXPECT_LT(memory_of_connections(), unread + kUsual);
+    EXPECT_EQ(x.b.recv(unread + 1, MSG_WAITALL).size(), unread + 1);
+    EXPECT_TRUE(x.b.recv(1).empty());
+    EXPECT_LT(memory_of_connections(), kUsual) << unread;
+  }
+}
+
+TEST(SpillKeeping, NorWhoCloses) {
+  Joined x;
+  x.spill_until_kept();
+  EXPECT_EQ(x.a.send(Buffer(kMegabyte), MSG_DONTWAIT).count, static_cast<ssize_t>(kMegabyte));
+  x.a.release();
+  x.tcp.close_client();
+  EXPECT_EQ(x.b.recv(kMegabyte, MSG_WAITALL).size(), kMegabyte);
+  EXPECT_TRUE(x.b.recv(1).empty());
+  // Mapped by one end only.
+  EXPECT_LT(2 * memory_of_connections(), kUsual);
 }
 
 TEST(SpillKeeping, WhoLeavesMakesPlace) {

@@ -22,7 +22,10 @@ def main():
         return SKIPPED
     plain, loaded = (sum(cost_of_rounds(before, program).values()) / ROUNDS for before in ([], loading))
     print(f"{plain:.2f} calls a round without the library, {loaded:.2f} with it")
-    return 0 if abs(plain - PLAIN) < 0.5 and loaded < plain + 0.5 else 1
+    if abs(plain - PLAIN) >= 0.5:
+        print("the server was not asleep when it was asked: this machine is too busy to tell")
+        return SKIPPED
+    return 0 if loaded < plain + 0.5 else 1
 
 
 if __name__ == "__main__":
