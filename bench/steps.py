@@ -34,8 +34,7 @@ def measure(recorder):
 
 def count(way, what):
     # The engine of messages is told to ddprun here: the program has one line of arguments.
-    engine = [f"--engine={way.options[0].removeprefix('--engine=')}"] if way.options else []
-    prefix = [*way.prefix[:-1], *engine, "--"] if way.prefix else []
+    prefix = [*way.prefix[:-1], *way.options, "--"] if way.prefix else []
     done = subprocess.run([*prefix, machine.program("steps"), what, "8"], env=way.environment(), stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=RUN_SECONDS, check=False)
     if done.returncode != 0:

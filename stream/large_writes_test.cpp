@@ -80,6 +80,7 @@ class LargeWrites : public testing::Test {
       EXPECT_TRUE(b.recv(size, MSG_WAITALL) == all);
     });
     EXPECT_EQ(a.send(all, flags).count, static_cast<ssize_t>(size));
+    has_waited = true;  // also where it failed
     reader.join();
   }
   // To nobody.
