@@ -2,11 +2,12 @@
 // How a thread waits for bytes of a stream in shared memory: by receive calls that find none,
 // blocking or again and again, or by a poller, which may be one that this library does not see.
 // Only in the first case may a bell stay unread when a call returns, and does it pay to look a
-// little longer before a call asks the kernel and fails. Learnt from the calls; what is taken for
-// granted after one of them is unlearnt by the next few, or, after one that spun, by the next
-// thousand: who reads many small messages finds nothing now and then, and each bell that it asks
-// for at other times is a system call of the writer's, as long as 30 small messages. Safe from any
-// thread; what they tell it at the same time may be lost.
+// little longer before a call asks the kernel and fails. Learnt from the calls: an empty one behind
+// an empty one is what only the first case makes again and again; a single one between two that
+// found bytes is a poller's, who reads to the end. What finds bytes at once tells nothing: who
+// reads many small messages does so in either case, and each bell that it asks for by mistake is a
+// system call of the writer's, as long as 30 small messages. Safe from any thread; what they tell
+// it at the same time may be lost.
 #ifndef DDPSOCK_STREAM_READING_HABIT_H_
 #define DDPSOCK_STREAM_READING_HABIT_H_
 
@@ -21,12 +22,20 @@ class ReadingHabit {
   // A call of `thread` ended that found no bytes at first. `has_spun`: it then waited for them
   // without sleeping, as only one that may sleep does.
   void on_empty(uint32_t thread, bool has_spun) {
+    const bool is_first = !is_of(thread) || !was_empty_.load(std::memory_order_relaxed);
+    was_empty_.store(true, std::memory_order_relaxed);
     if (!is_of(thread)) learn(thread, 0);
-    learn(thread, has_spun ? kSpun : std::max(score(), std::min(score() + 1, kMost)));
+    if (has_spun)
+      learn(thread, kSpun);
+    else if (!is_first)
+      learn(thread, std::max(score(), std::min(score() + 1, kMost)));
+    else if (score() > 0)
+      learn(thread, score() - 1);
   }
-  // A call found bytes at once. Readers that poll see one of these between any two empty calls.
+  // A call found bytes at once.
   void on_prompt(uint32_t thread) {
-    if (is_of(thread) && score() > 0) learn(thread, score() - 1);
+    if (is_of(thread) && was_empty_.load(std::memory_order_relaxed))
+      was_empty_.store(false, std::memory_order_relaxed);
   }
   // Somebody asked whether there are bytes.
   void on_poller() {
@@ -71,6 +80,7 @@ class ReadingHabit {
 
   std::atomic<uint32_t> thread_{0}, score_{0};
   std::atomic<uint32_t> failures_{0}, skip_{0};
+  std::atomic<bool> was_empty_{false};  // the last call of thread_
 };
 
 }  // namespace ddpsock::engine

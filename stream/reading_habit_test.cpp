@@ -19,33 +19,59 @@ TEST(ReadingHabit, AnEventLoopThatReadsToTheEndIsNotTakenForASpinner) {
 
 TEST(ReadingHabit, EmptyCallsInARowConvince) {
   ReadingHabit habit;
-  for (int call = 0; call < 7; ++call) habit.on_empty(kMe, false);
+  for (int call = 0; call < 8; ++call) habit.on_empty(kMe, false);
   EXPECT_FALSE(habit.waits_in_calls(kMe));
   habit.on_empty(kMe, false);
   EXPECT_TRUE(habit.waits_in_calls(kMe));
   EXPECT_FALSE(habit.waits_in_calls(kOther));
 }
 
-TEST(ReadingHabit, OneCallThatSpanConvincesForAThousandThatNeedNot) {
+TEST(ReadingHabit, SoDoFewBetweenMessages) {
+  ReadingHabit habit;
+  for (int message = 0; message < 4; ++message) {
+    for (int call = 0; call < 4; ++call) habit.on_empty(kMe, false);
+    habit.on_prompt(kMe);
+  }
+  EXPECT_TRUE(habit.waits_in_calls(kMe));
+}
+
+TEST(ReadingHabit, MessagesThatAreThereInTimeTellNothing) {
   ReadingHabit habit;
   habit.on_empty(kMe, true);
-  int prompt = 0;
-  while (habit.waits_in_calls(kMe) && prompt < 2000) {
+  for (int call = 0; call < 100'000; ++call) habit.on_prompt(kMe);
+  EXPECT_TRUE(habit.waits_in_calls(kMe));
+}
+
+// Empty calls with a message before each, until the habit is gone.
+int single_ones_until_unlearnt(ReadingHabit& habit) {
+  int single = 0;
+  while (habit.waits_in_calls(kMe) && single < 2000) {
     habit.on_prompt(kMe);
-    ++prompt;
+    habit.on_empty(kMe, false);
+    ++single;
   }
-  EXPECT_EQ(prompt, 1017);
+  return single;
+}
+
+TEST(ReadingHabit, OneCallThatSpanConvincesForAThousandEvents) {
+  ReadingHabit habit;
+  habit.on_empty(kMe, true);
+  EXPECT_EQ(single_ones_until_unlearnt(habit), 1017);
 }
 
 TEST(ReadingHabit, ManyThatDidNotSpinConvinceForAFew) {
   ReadingHabit habit;
   for (int call = 0; call < 100; ++call) habit.on_empty(kMe, false);
-  int prompt = 0;
-  while (habit.waits_in_calls(kMe) && prompt < 100) {
-    habit.on_prompt(kMe);
-    ++prompt;
+  EXPECT_EQ(single_ones_until_unlearnt(habit), 9);
+}
+
+TEST(ReadingHabit, WhatAnotherThreadsCallFindsIsNotTheReaders) {
+  ReadingHabit habit;
+  for (int call = 0; call < 9; ++call) {
+    habit.on_empty(kMe, false);
+    habit.on_prompt(kOther);
   }
-  EXPECT_EQ(prompt, 9);
+  EXPECT_TRUE(habit.waits_in_calls(kMe));
 }
 
 TEST(ReadingHabit, APollerOrAnotherReaderEndsIt) {
