@@ -132,7 +132,8 @@ struct MemoryDesc {
   uint32_t qp = kAnyQp;  // or the number of the only queue pair that may use it
   // A sealed file (shm/sealed_file.h) of whose first bytes `memory` is a mapping, and which peers
   // on this host may be let map, too: what they do there then needs nobody here. Open until the
-  // region is deregistered. -1: it is none.
+  // region is deregistered. -1: it is none; peers may then read it out of our address space, where
+  // a right and the kernel let them.
   int file = -1;
 };
 

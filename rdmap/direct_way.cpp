@@ -27,6 +27,8 @@ bool measure(std::span<const Bytes> ranges, uint32_t most, bool is_inline, Direc
 
 // What is copied in a call that others wait for.
 constexpr uint32_t kMostReached = 4u << 20;
+// Of what a Read fills either will do.
+constexpr Rights kSinkRights = kLocalWrite | kRemoteWrite;
 
 // Eight aligned bytes in one move, as who looks on may rely on; one of the two is shared.
 void copy(uint8_t* to, const uint8_t* from, size_t size) {
@@ -97,12 +99,23 @@ bool DirectWay::aim_one_sided(const SendWr& wr, Aim& out) const {
          atomic(std::get_if<op::CmpSwap>(&wr.op));
 }
 
+std::optional<MutBytes> DirectWay::pin_sink(const SendWr& wr) {
+  const auto* read = std::get_if<op::Read>(&wr.op);
+  if (read == nullptr) return std::nullopt;
+  const auto sink = stags_.access_and_pin(read->sink_stag, read->sink_to, read->length, kSinkRights,
+                                          qp_.stream());
+  return sink ? std::optional(*sink) : std::nullopt;
+}
+
+void DirectWay::unpin_sink(const SendWr& wr) {
+  stags_.unpin(std::get_if<op::Read>(&wr.op)->sink_stag);
+}
+
 bool DirectWay::fill_sink(const op::Read& read, const uint8_t* from, bool has_lock) {
-  constexpr Rights kNeeded = kLocalWrite | kRemoteWrite;
   const auto sink =
-      has_lock
-          ? stags_.access(read.sink_stag, read.sink_to, read.length, kNeeded, qp_.stream())
-          : stags_.access_and_pin(read.sink_stag, read.sink_to, read.length, kNeeded, qp_.stream());
+      has_lock ? stags_.access(read.sink_stag, read.sink_to, read.length, kSinkRights, qp_.stream())
+               : stags_.access_and_pin(read.sink_stag, read.sink_to, read.length, kSinkRights,
+                                       qp_.stream());
   if (!sink) return false;
   copy(sink->data(), from, read.length);
   if (!has_lock) stags_.unpin(read.sink_stag);

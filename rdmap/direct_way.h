@@ -13,6 +13,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "base/bytes.h"
@@ -75,6 +76,10 @@ class DirectWay {
   // said `aim`, which is `there`; the peer has placed all that was sent before.
   // `has_lock`: nothing of ours is deregistered meanwhile.
   [[nodiscard]] bool reach(const SendWr& wr, uint8_t* there, bool has_lock, uint64_t& found);
+  // Where a Read wants what it reads, of memory that does not lie here; stays ours until
+  // unpin_sink(). Nothing: it is no such work, or not right. REQUIRES: as reach().
+  [[nodiscard]] std::optional<MutBytes> pin_sink(const SendWr& wr);
+  void unpin_sink(const SendWr& wr);
   // It counts as sent and done. Until then it may yet go another way, unless it is an atomic.
   void note_reached(const Aim& aim);
   // A place for its completion, followed by complete() or by release().

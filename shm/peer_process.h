@@ -29,6 +29,8 @@ class PeerProcess {
   PeerProcess(uint32_t pid, uint64_t address, uint64_t secret)
       : pid_(pid), address_(address), secret_(secret) {}
 
+  bool is_somebody() const { return pid_ != 0; }
+
   // Whether that is true, and the kernel lets us (ptrace rules, seccomp).
   [[nodiscard]] bool can_read() const { return read({}, {}); }
 

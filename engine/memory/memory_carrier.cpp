@@ -55,9 +55,21 @@ bool MemoryCarrier::send_directly(rdmap::DirectWay& core, const rdmap::SendWr& w
 // is not before it says that it has read.
 uint8_t* MemoryCarrier::locate(const rdmap::Aim& aim) {
   uint8_t* there = peer_regions_.find(aim.stag, aim.to, aim.length, aim.needed);
-  if (there == nullptr) return nullptr;
-  if (is_wire_lost_ || link_.has_unread() || memory_.has_reaching_ended()) return nullptr;
+  if (there == nullptr || !has_peer_placed_all()) return nullptr;
   return peer_regions_.is_still(aim.stag) ? there : nullptr;
+}
+
+bool MemoryCarrier::has_peer_placed_all() {
+  return !is_wire_lost_ && !link_.has_unread() && !memory_.has_reaching_ended();
+}
+
+// What was read while the registration ended may be anything.
+bool MemoryCarrier::fetch(const rdmap::Aim& aim, MutBytes to) {
+  const uint64_t address = peer_regions_.find_there(aim.stag, aim.to, aim.length);
+  if (address == 0 || !has_peer_placed_all()) return false;
+  const shm::RemoteRange from{.address = address, .length = aim.length};
+  return memory_.read_peer({&from, 1}, {&to, 1}) && peer_regions_.is_still(aim.stag) &&
+         !memory_.has_reaching_ended();
 }
 
 MemoryCarrier::~MemoryCarrier() {

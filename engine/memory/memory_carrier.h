@@ -56,6 +56,10 @@ class MemoryCarrier final : public Carrier, private DirectCarrier {
                      rdmap::DirectSegment& segment) override;
   void finish_sends() override { ring_directly(); }
   uint8_t* locate(const rdmap::Aim& aim) override;
+  // A system call, which takes longer than the answer of a peer that looks, and far shorter than to
+  // wake one that does not.
+  bool is_fetching_faster() const override { return !link_.is_peer_looking(); }
+  bool fetch(const rdmap::Aim& aim, MutBytes to) override;
   bool has_arrived() const override { return link_.has_record(); }
   void take_in(rdmap::Qp& core, std::unique_lock<std::mutex>& lock) override;
   uint32_t receive_directly(rdmap::DirectWay& core, std::span<rdmap::Completion> out) override;
@@ -65,6 +69,7 @@ class MemoryCarrier final : public Carrier, private DirectCarrier {
   void ring_directly();
   [[nodiscard]] bool send_bell(Time now);
 
+  bool has_peer_placed_all();
   void tell_regions(const rdmap::Qp& core);
 
   const std::unique_ptr<Channel> channel_;

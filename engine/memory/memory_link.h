@@ -45,6 +45,8 @@ class MemoryLink {
   void unwatch();
   // Whether somebody spins here, who takes out and puts in what the ring has no room for at once.
   void note_look(bool is_spinning);
+  // Whether somebody does at the other end, by the peer's word.
+  bool is_peer_looking() const { return writer_.is_reader_looking(); }
   // ... when the peer takes records. False: it has since we looked.
   [[nodiscard]] bool watch_room() { return writer_.want_room(); }
 

@@ -18,7 +18,7 @@ namespace {
 static_assert(sizeof(MessageLane) % kPage == 0);
 constexpr size_t kSize = kPage + 2 * sizeof(MessageLane);
 // Another layout, here or in region_table.h, gets another number.
-constexpr uint64_t kLayout = 0x0003'67736d'70646464 ^ kMessageRing;
+constexpr uint64_t kLayout = 0x0004'67736d'70646464 ^ kMessageRing;
 constexpr char kName[] = "ddpsock-message";
 // What is provided at once.
 constexpr uint32_t kStep = 32 * 1024;

@@ -46,8 +46,11 @@ class MessageMemory {
 
   // Whether the peer can read our memory, so that a record may name it. Its word: input.
   bool may_name() const;
+  // Whether we can read the peer's.
+  bool can_read_peer() const { return peer_.is_somebody(); }
   // Its memory as a record of its names it. False: it is not there, or not the peer's.
-  [[nodiscard]] bool read_peer(std::span<const RemoteRange> from, std::span<const MutBytes> to) {
+  [[nodiscard]] bool read_peer(std::span<const RemoteRange> from,
+                               std::span<const MutBytes> to) const {
     return peer_.read(from, to);
   }
 

@@ -69,17 +69,17 @@ bool PeerRegions::is_of_peer(const RegionTableFile& table, uint32_t row) const {
 void PeerRegions::sweep() {
   if (table_ == nullptr) return;
   for (uint32_t i = 0; i < kSlots; ++i)
-    if (slots_[i].at != nullptr && !slots_[i].is_live()) empty(slots_[i]);
+    if (slots_[i].is_reachable() && !slots_[i].is_live()) empty(slots_[i]);
 }
 
 // Whether the slot of `stag` is about it now.
-bool PeerRegions::map(uint32_t stag) {
+bool PeerRegions::open(uint32_t stag) {
   const uint32_t index = rdmap::index_of(stag);
   if (index == 0 || index > kMostShared || !open_table()) return false;
   const RegionEntry& entry = table_->entries[index - 1];
   const uint64_t serial = entry.serial.load(std::memory_order_acquire);
   Slot& slot = slot_of(stag);
-  if (!slot.is_live() || slot.at == nullptr) empty(slot);
+  if (!slot.is_live() || !slot.is_reachable()) empty(slot);
   if (slot.entry != nullptr) return false;
   if (serial == 0) {
     // So that it is not looked for again.
@@ -92,7 +92,7 @@ bool PeerRegions::map(uint32_t stag) {
   return false;
 }
 
-// `slot` is what `entry` says, mapped if that is for us and can be had.
+// `slot` is what `entry` says: mapped, or its address, if that is for us and can be had.
 void PeerRegions::fill(Slot& slot, const RegionEntry& entry, uint64_t serial) {
   slot = {.stag = entry.stag,
           .rights = {static_cast<uint8_t>(entry.rights)},
@@ -102,10 +102,15 @@ void PeerRegions::fill(Slot& slot, const RegionEntry& entry, uint64_t serial) {
           .length = entry.length};
   const uint64_t inode = entry.inode;
   const uint32_t number = entry.file;
+  const uint64_t address = entry.address;
   const bool is_ours = entry.pd == row_->pd && (entry.qp == rdmap::kAnyQp || entry.qp == row_->qp);
   // Between two looks at the serial all of it was one entry's.
   std::atomic_thread_fence(std::memory_order_acquire);
   if (!slot.is_live() || !is_ours) return;
+  if (number == kNoFile) {
+    if (memory_.can_read_peer()) slot.address = address;
+    return;
+  }
   if (slot.length == 0 || slot.length > kMostInFile) return;
   const size_t size = whole_pages(slot.length);
   const auto file = open_sealed_file(pid_, number, size);

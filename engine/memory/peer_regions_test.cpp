@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "shm/own_memory.h"
 #include "shm/region_memory.h"
 
 namespace ddpsock::engine::shm {
@@ -43,12 +44,16 @@ class PeerRegionsTest : public testing::Test {
  protected:
   PeerRegionsTest() : owner_(*MessageMemory::make(kSocket)) {
     alarm(30);
+    take_own_memory_for_a_peers(true);
     initiator_ = *MessageMemory::join(static_cast<uint32_t>(getpid()),
                                       static_cast<uint32_t>(owner_->descriptor()), kSocket);
     EXPECT_TRUE(owner_->settle());
     regions_.emplace(*initiator_);
   }
-  ~PeerRegionsTest() override { alarm(0); }
+  ~PeerRegionsTest() override {
+    take_own_memory_for_a_peers(false);
+    alarm(0);
+  }
 
   rdmap::MemoryRegion region(rdmap::Rights rights = kRemoteRead | kRemoteWrite,
                              uint32_t qp = kOwner.qp, uint32_t pd = kOwner.pd) {
@@ -137,6 +142,46 @@ TEST_F(PeerRegionsTest, OneThatHasNoRoomWaits) {
   first->store(0);
   EXPECT_NE(find(kBase, 8, kRemoteRead, kOther), nullptr);
   EXPECT_EQ(find(), nullptr);
+}
+
+// Memory of the owner's that has no file is known by its address.
+TEST_F(PeerRegionsTest, WhatHasNoFileIsThere) {
+  const auto where = reinterpret_cast<uintptr_t>(memory_->bytes().data());
+  const auto find_there = [&](uint64_t to, uint64_t length) {
+    return regions_->find_there(kStag, to, length);
+  };
+  EXPECT_EQ(find_there(kBase, 8), 0u);
+  const auto shared = table_.share(kStag, region(), -1);
+  told_ = table_.enter(owner_->own_end(), kOwner);
+  owner_->tell_table(*told_);
+  EXPECT_EQ(find_there(kBase, kLength), where);
+  EXPECT_EQ(find_there(kBase + 100, 8), where + 100);
+  EXPECT_EQ(find_there(kBase + kLength, 1), 0u);
+  EXPECT_EQ(find_there(kBase - 1, 1), 0u);
+  EXPECT_EQ(find_there(kBase + 1, kLength), 0u);
+  EXPECT_EQ(find(), nullptr) << "nothing is mapped of it";
+  EXPECT_TRUE(regions_->is_still(kStag));
+  shared->store(0);
+  EXPECT_FALSE(regions_->is_still(kStag));
+  EXPECT_EQ(find_there(kBase, 8), 0u);
+  // Only to be written.
+  table_.share(kStag, region(kRemoteWrite), -1);
+  EXPECT_EQ(find_there(kBase, 8), 0u);
+  table_.share(kStag, region(), memory_->file());
+  EXPECT_EQ(find_there(kBase, 8), 0u) << "that is mapped";
+}
+
+// ... unless the kernel does not let us look into the owner.
+TEST_F(PeerRegionsTest, OrIsNotWhereItCannotBeRead) {
+  take_own_memory_for_a_peers(false);
+  const auto owner = *MessageMemory::make(kSocket);
+  const auto initiator = *MessageMemory::join(static_cast<uint32_t>(getpid()),
+                                              static_cast<uint32_t>(owner->descriptor()), kSocket);
+  ASSERT_TRUE(owner->settle());
+  table_.share(kStag, region(), -1);
+  told_ = table_.enter(owner->own_end(), kOwner);
+  owner->tell_table(*told_);
+  EXPECT_EQ(PeerRegions(*initiator).find_there(kStag, kBase, 8), 0u);
 }
 
 // What the owner's file cannot give is not asked for again and again.
@@ -249,6 +294,24 @@ TEST_F(HostileTableTest, RightsThatTheFileHasNot) {
               e.inode = file_of(other->file()).inode;
             }),
             nullptr);
+}
+
+// An address is the peer's own affair: it is read from nobody else.
+TEST_F(HostileTableTest, AddressesAndLengthsOfAnySize) {
+  for (const uint64_t address : {uint64_t{0}, uint64_t{1}, ~uint64_t{0}, uint64_t{1} << 63}) {
+    find_with([=](RegionEntry& e) {
+      e.file = kNoFile;
+      e.address = address;
+      e.length = ~uint64_t{0};
+      e.base_to = 0;
+    });
+    const uint64_t there = regions_->find_there(kStag, 8, 8);
+    EXPECT_EQ(there, address == 0 ? 0 : address + 8);
+    uint64_t into = 0;
+    const RemoteRange from{.address = there, .length = sizeof into};
+    const MutBytes to(reinterpret_cast<uint8_t*>(&into), sizeof into);
+    EXPECT_FALSE(initiator_->read_peer({&from, 1}, {&to, 1}));
+  }
 }
 
 TEST_F(HostileTableTest, RightsBeyondTheirByte) {

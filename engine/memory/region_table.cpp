@@ -22,9 +22,9 @@ bool RegionTable::open() {
 
 std::atomic<uint64_t>* RegionTable::share(uint32_t stag, const rdmap::MemoryRegion& region,
                                           int file) {
-  const FileId id = file_of(file);
+  const FileId id = file >= 0 ? file_of(file) : FileId{};
   const uint32_t index = rdmap::index_of(stag);
-  if (id == FileId{} || index == 0 || index > kMostShared) return nullptr;
+  if ((file >= 0 && id == FileId{}) || index == 0 || index > kMostShared) return nullptr;
   const std::lock_guard lock(mutex_);
   if (!open()) return nullptr;
   RegionEntry& entry = mapped_->entries[index - 1];
@@ -32,13 +32,14 @@ std::atomic<uint64_t>* RegionTable::share(uint32_t stag, const rdmap::MemoryRegi
   // Who reads what follows sees that its serial was over before.
   std::atomic_thread_fence(std::memory_order_release);
   entry.stag = stag;
-  entry.file = static_cast<uint32_t>(file);
+  entry.file = file >= 0 ? static_cast<uint32_t>(file) : kNoFile;
   entry.inode = id.inode;
   entry.base_to = region.buffer.base_to;
   entry.length = region.buffer.memory.size();
   entry.rights = region.rights.bits;
   entry.pd = region.pd;
   entry.qp = region.qp;
+  entry.address = reinterpret_cast<uintptr_t>(region.buffer.memory.data());
   entry.serial.store(++last_serial_, std::memory_order_release);
   return &entry.serial;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What of this process's registered memory its peers on this host may reach by themselves: a table
 // in a file that only we can write, an entry an STag. A peer that finds its STag there maps the
-// memory's own file and does to it what the entry allows; what is not there, or not any more, it
-// asks for, and is judged as ever (rdmap/stag_table.h). So an entry only ever spares a question.
+// memory's own file and does to it what the entry allows, or, where the memory has none, reads it
+// out of our address space (shm/peer_process.h); what is not there, or not any more, it asks for,
+// and is judged as ever (rdmap/stag_table.h). So an entry only ever spares a question.
 //
 // A row says that the owner is an end of a connection. A peer's word alone might lead to a table of
 // somebody else, or to the reader's own, and have it do there what the peer could not.
@@ -27,12 +28,14 @@ struct alignas(64) RegionEntry {
   std::atomic<uint64_t> serial;  // never the same twice; 0: nothing to be reached
   // Written while that is 0.
   uint32_t stag;
-  uint32_t file;  // the number of its descriptor in the owner
+  uint32_t file;  // the number of its descriptor in the owner, or kNoFile
   uint64_t inode;
   uint64_t base_to, length;
-  uint32_t rights;  // rdmap::Rights
-  uint32_t pd, qp;  // the owner's: whose peers may, as in rdmap::MemoryRegion
+  uint32_t rights;   // rdmap::Rights
+  uint32_t pd, qp;   // the owner's: whose peers may, as in rdmap::MemoryRegion
+  uint64_t address;  // where it lies in the owner
 };
+inline constexpr uint32_t kNoFile = ~uint32_t{0};
 // Of the owner's connections.
 inline constexpr uint32_t kMostRows = 4096;
 struct RegionRow {
@@ -81,7 +84,8 @@ class RegionTable {
   RegionTable& operator=(const RegionTable&) = delete;
 
   // From now on `region`, which is the first bytes of `file`, may be reached as `stag`, until the
-  // word that is returned is 0. nullptr: it may not. REQUIRES: nobody has been told the STag.
+  // word that is returned is 0. -1: it has no file, and may only be read. nullptr: it may not.
+  // REQUIRES: nobody has been told the STag.
   std::atomic<uint64_t>* share(uint32_t stag, const rdmap::MemoryRegion& region, int file);
 
   // Whether there is a table, as there is from the first share() on.

@@ -63,6 +63,11 @@ class DirectCarrier {
   // Where `aim` lies in this process, if the peer has placed all that was sent before. nullptr:
   // nowhere, or not yet. Holds until the next call.
   virtual uint8_t* locate(const rdmap::Aim& aim) = 0;
+  // Whether fetch() would take less long than to ask the peer.
+  virtual bool is_fetching_faster() const = 0;
+  // Fills `to` with what a Read of `aim` asks for, if the peer lets us and has placed all that was
+  // sent before. False: it has not been filled, or with anything.
+  [[nodiscard]] virtual bool fetch(const rdmap::Aim& aim, MutBytes to) = 0;
   // Whether the peer has sent what has not been taken in.
   virtual bool has_arrived() const = 0;
   // Takes it in, all that is there now. With the engine's lock.

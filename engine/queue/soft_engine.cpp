@@ -89,7 +89,8 @@ Result<Mr, RegisterError> SoftEngine::register_memory(const MemoryDesc& desc) {
                                    .qp = desc.qp};
   const auto stag = stags_.register_region(region);
   if (!stag) return fail(stag.error());
-  if (desc.file >= 0) stags_.note_shared(*stag, share(*stag, region, desc.file));
+  if (desc.file >= 0 || desc.rights.has_any(rdmap::kRemoteRead))
+    stags_.note_shared(*stag, share(*stag, region, desc.file));
   ++slot->users;
   return Mr{*stag, desc.base_to, desc.memory.size(), desc.pd};
 }

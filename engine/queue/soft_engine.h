@@ -66,7 +66,7 @@ class SoftEngine : public Engine {
   explicit SoftEngine(const SoftConfig& config);
   ~SoftEngine() override;
   bool has_memory() const;
-  // `region` has been registered as `stag`, and is the first bytes of `file`: as
+  // `region` has been registered as `stag`, and is the first bytes of `file`, or of none (-1): as
   // shm::RegionTable::share(). With the lock.
   virtual std::atomic<uint64_t>* share(uint32_t /*stag*/, const rdmap::MemoryRegion& /*region*/,
                                        int /*file*/) {

@@ -154,7 +154,8 @@ bool SoftQp::reach_directly(const SendWr& wr) {
   if (!way_->aim(wr, aim)) return false;
   uint8_t* there = direct_->locate(aim);
   const bool is_write = aim.needed == rdmap::kRemoteWrite;
-  if (there == nullptr || (!is_write && direct_->has_arrived())) return false;
+  if (!is_write && direct_->has_arrived()) return false;
+  if (there == nullptr) return fetch_directly(wr, aim);
   if (wr.is_signalled && !way_->reserve()) return false;
   const bool needs_lock = wr.is_signalled && aim.length <= kMostUnderLock;
   Lock lock = needs_lock ? engine_.lock(false) : Lock(engine_.mutex(), std::defer_lock);
@@ -171,6 +172,24 @@ bool SoftQp::reach_directly(const SendWr& wr) {
   if (must_take_in) take_in(lock);
   if (wr.is_signalled) way_->complete(wr, aim, found);
   if (lock) queues_.signal(lock);
+  return true;
+}
+
+bool SoftQp::fetch_directly(const SendWr& wr, const rdmap::Aim& aim) {
+  if (aim.needed != rdmap::kRemoteRead || !direct_->is_fetching_faster()) return false;
+  if (wr.is_signalled && !way_->reserve()) return false;
+  const auto sink = way_->pin_sink(wr);
+  const bool is_done = sink && direct_->fetch(aim, *sink) && !direct_->has_arrived();
+  if (sink) way_->unpin_sink(wr);
+  if (!is_done) {
+    if (wr.is_signalled) way_->release();
+    return false;
+  }
+  way_->note_reached(aim);
+  if (!wr.is_signalled) return true;
+  Lock lock(engine_.mutex());
+  way_->complete(wr, aim, 0);
+  queues_.signal(lock);
   return true;
 }
 

@@ -42,6 +42,7 @@ class SoftQp final : public Qp {
 
   bool send_signalled_directly(const SendWr& wr);
   bool reach_directly(const SendWr& wr);
+  bool fetch_directly(const SendWr& wr, const rdmap::Aim& aim);
   void take_in(Lock& lock);
   // With the lock, which those that signal let go of meanwhile.
   Turn receive(Pass& pass);
