@@ -35,7 +35,8 @@ Time now();
 // The same as of the last tick, a few ms ago at most, for half the price.
 Time coarse_now();
 // Counts up in no unit, alike on all processors of a host wherever the kernel trusts it for its own
-// clock: what came first, for a tenth of now()'s price. Nothing but order may depend on it.
+// clock: what came first, for a tenth of now()'s price. Nothing may depend on it but order, and
+// whether it is worth while to ask for the time: a millisecond is a million of them, or a few.
 inline uint64_t ticks() {
   return __builtin_ia32_rdtsc();
 }

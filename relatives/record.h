@@ -179,9 +179,9 @@ struct Memory {
   // The kernel has what bells need, whatever `state` says by now: it is to be given back.
   std::atomic<bool> has_set_options{false};
   std::atomic<int> unsent_limit{0};  // TCP_NOTSENT_LOWAT as the program has set it; 0: the host's
-  // Since the kernel was last asked whether the peer lives: publications, and the coarse time then.
+  // Since the kernel was last asked whether the peer lives: publications, and base::ticks() then.
   uint32_t unnoticed = 0;
-  Time noticed_at{};
+  uint64_t noticed_at = 0;
   Time needed_spill_at{};             // coarse: what was sent last had no place in the small ring
   bool is_filled = false;             // filler may be unsent, and TCP_NOTSENT_LOWAT is 1
   bool is_window_locked = false;      // the socket's receive buffer grows no more

@@ -241,6 +241,11 @@ class LaneWriter {
                                       std::memory_order_release);
   }
 
+  // A guess.
+  bool is_bell_wanted() const {
+    return s_.must_ring || lane_.bell.armed.load(std::memory_order_relaxed) != 0;
+  }
+
   bool is_closed() const {
     return (lane_.writer.tail.load(std::memory_order_seq_cst) & kClosedBit) != 0;
   }

@@ -19,6 +19,7 @@ class InLane {
   InLane(const InLane&) = delete;
   shm::LaneReader* operator->() { return &lane_; }
   const shm::LaneReader* operator->() const { return &lane_; }
+  shm::LaneReader& operator*() { return lane_; }
 
  private:
   InLane(Connection& c, shm::Segment& segment, shm::End end)

@@ -72,7 +72,7 @@ void MemoryReceiver::take() {
       });
     got_ += bytes.size;
     c_.r.received.bytes.add(bytes.size);
-    if (lane_->take(bytes, base::current_cpu())) wake_writer();
+    if (lane_->take(bytes, base::current_cpu())) wake_writer(*lane_);
     has_taken = true;
   }
   if (!has_taken) return;
@@ -80,8 +80,8 @@ void MemoryReceiver::take() {
   if (lane_->octets_unread() > kMostBells) eat_filler();
 }
 
-void MemoryReceiver::wake_writer() {
-  std::atomic<uint32_t>& futex = lane_->room_futex();
+void wake_writer(shm::LaneReader& lane) {
+  std::atomic<uint32_t>& futex = lane.room_futex();
   futex.store(0, std::memory_order_relaxed);
   const base::KeepErrno keep;
   ++base::effort.system_calls;
@@ -276,13 +276,11 @@ bool MemoryReceiver::on_end(ssize_t n) {
   return false;
 }
 
-// A thread that will be back in a call, and not in a poller, leaves the bell where it is: the next
-// bytes then need none.
-bool MemoryReceiver::may_bell_lie() const {
+bool may_bell_lie(const Connection& c, uint64_t octets, bool has_spun) {
   const uint32_t thread = base::thread_id();
-  if (lane_->octets_unread() > kMostBells) return false;
-  if (c_.lazy_thread.load(std::memory_order_relaxed) == thread) return true;
-  return !ReadingHabit::waits_for_edges() && (has_spun_ || c_.habit.waits_in_calls(thread));
+  if (octets > kMostBells) return false;
+  if (c.lazy_thread.load(std::memory_order_relaxed) == thread) return true;
+  return !ReadingHabit::waits_for_edges() && (has_spun || c.habit.waits_in_calls(thread));
 }
 
 void MemoryReceiver::note_habit() {
@@ -318,6 +316,17 @@ void MemoryReceiver::settle() {
   eat_many(stale);
 }
 
+void settle_behind(Connection& c, int fd, shm::LaneReader& lane) {
+  if (!lane.is_empty()) return;
+  if (lane.octets_unread() == 0) {
+    (void)lane.arm();
+    return;
+  }
+  size_t none = 0;
+  IoCursor nowhere({});
+  (void)MemoryReceiver(c, fd, nowhere, MSG_DONTWAIT, none).refresh();
+}
+
 // For calls that deliver nothing. True: the lane has bytes.
 bool MemoryReceiver::refresh() {
   settle();
@@ -326,7 +335,9 @@ bool MemoryReceiver::refresh() {
 
 Io MemoryReceiver::finish() {
   note_habit();
-  if (got_ > 0 && error_ == 0 && !has_left_ && !is_over_ && !may_bell_lie()) settle();
+  if (got_ > 0 && error_ == 0 && !has_left_ && !is_over_ &&
+      !may_bell_lie(c_, lane_->octets_unread(), has_spun_))
+    settle();
   if (got_ > 0) {
     // The kernel reports an error once; it must not be lost behind the bytes that came before it.
     if (error_ != 0 && error_ != EAGAIN && error_ != EINTR && error_ != EBADF) rx_.error = error_;

@@ -11,6 +11,14 @@
 
 namespace ddpsock::engine {
 
+// All: REQUIRES the receive lease. A thread that will be back in a call, and not in a poller,
+// leaves the bell where it is: the next bytes then need none. `octets`: unread.
+bool may_bell_lie(const Connection& c, uint64_t octets, bool has_spun = false);
+// LaneReader::take() has said so.
+void wake_writer(shm::LaneReader& lane);
+// All that was there has been taken, and no bell may lie.
+void settle_behind(Connection& c, int fd, shm::LaneReader& lane);
+
 constexpr uint64_t kMostBells = 64;  // more is filler, or a reader's that never comes to an end
 constexpr const char* kNonsense = "the peer wrote nonsense into the shared memory";
 constexpr const char* kNotCounted = "the peer sent what it had not counted";
@@ -27,7 +35,6 @@ class MemoryReceiver {
 
  private:
   void take();
-  void wake_writer();
   void eat_filler();
   void lock_window();
   bool wants_more() const;
@@ -44,7 +51,6 @@ class MemoryReceiver {
   bool linger();
   bool spin();
   bool on_end(ssize_t n);
-  bool may_bell_lie() const;
   void note_habit();
   void ask_for_edge();
   void settle();

@@ -43,10 +43,10 @@ using shm::Publication;
 
 // Published at a time, so that the reader begins before all is copied.
 constexpr size_t kPiece = 32 * 1024;
-// A peer that is awake is not rung, and one that was killed awake does not say so: the kernel is
-// asked every so many publications, and where it was not for so long.
+// The kernel is asked every so many publications, and where it was not for so long: 10 ms or a few
+// more.
 constexpr uint32_t kMostUnnoticed = 256;
-constexpr Duration kLongUnnoticed = Duration::from_ms(10);
+constexpr uint64_t kLongUnnoticed = uint64_t{1} << 25;  // ticks
 // Where the kernel has no memory for a bell; the next publication rings then.
 constexpr int kMostVainBells = 16;
 // A writer that waits for room looks this often whether the peer lives.
@@ -86,6 +86,27 @@ class MemorySender {
     return lane_->left() >= kRoomOfAPromise || lane_->is_closed() || fill_wire(kRoomOfAPromise) ||
            is_closed_ || is_ready_now(fd_, POLLOUT);
   }
+  // What the kernel refuses for want of room is not owed: there is an octet on its way, or unread.
+  // False: the connection is gone, error_ says how. The first send after a clean end succeeds and
+  // is dropped, as TCP does it.
+  bool ring(size_t published) {
+    note_noticed();
+    ssize_t n = send_octets(1, 0);
+    c_.r.sent.bells_rung.add(1);
+    for (int i = 0; n < 0 && is_kernel_short(); ++i) {
+      if (i == kMostVainBells) {
+        m_.tx.must_ring = true;
+        return true;
+      }
+      base::kernel_call(SYS_sched_yield);
+      n = send_octets(1, 0);
+    }
+    if (n >= 0 || errno == EAGAIN) return true;
+    // Published before another thread's shutdown closed the lane: the FIN rings for it.
+    if (c_.tx.is_shut) return true;
+    if (may_send_in_vain(c_, errno, published)) return true;
+    return fail_gone(errno);
+  }
   size_t sent() const { return sent_; }
   int error() const { return error_; }
   bool is_gone() const { return is_gone_; }
@@ -113,10 +134,11 @@ class MemorySender {
     }
     if (p == Publication::kMustRing || is_end_to_be_noticed()) {
       if (!ring(room.size)) return false;
-    } else if (++m_.unnoticed > kMostUnnoticed ||
-               base::coarse_now() - m_.noticed_at > kLongUnnoticed) {
+    } else if (is_look_at_peer_due(m_)) {
       // Only the kernel can tell whether the peer still reads: a bell finds out.
       if (ends_seen() != 0 && !ring(room.size)) return false;
+    } else {
+      ++m_.unnoticed;
     }
     if (is_watched()) [[unlikely]]
       tell_in_memory(c_, Observer::Way::kSent, {room.data, room.size});
@@ -129,7 +151,7 @@ class MemorySender {
 
   void note_noticed() {
     m_.unnoticed = 0;
-    m_.noticed_at = base::coarse_now();
+    m_.noticed_at = base::ticks();
   }
   short ends_seen() {
     note_noticed();
@@ -161,27 +183,6 @@ class MemorySender {
     return errno == EAGAIN && is_ready_now(fd_, POLLOUT);
   }
 
-  // What the kernel refuses for want of room is not owed: there is an octet on its way, or unread.
-  // False: the connection is gone, error_ says how. The first send after a clean end succeeds and
-  // is dropped, as TCP does it.
-  bool ring(size_t published) {
-    note_noticed();
-    ssize_t n = send_octets(1, 0);
-    c_.r.sent.bells_rung.add(1);
-    for (int i = 0; n < 0 && is_kernel_short(); ++i) {
-      if (i == kMostVainBells) {
-        m_.tx.must_ring = true;
-        return true;
-      }
-      base::kernel_call(SYS_sched_yield);
-      n = send_octets(1, 0);
-    }
-    if (n >= 0 || errno == EAGAIN) return true;
-    // Published before another thread's shutdown closed the lane: the FIN rings for it.
-    if (c_.tx.is_shut) return true;
-    if (may_send_in_vain(c_, errno, published)) return true;
-    return fail_gone(errno);
-  }
   // The next send finds out again.
   bool fail_gone(int error) {
     error_ = error;
@@ -356,6 +357,21 @@ Io send_in_memory(Connection& c, int fd, std::span<const iovec> from, int flags)
   }
   if (may_send_in_vain(c, io.error, 0)) return Io::ok(static_cast<ssize_t>(sent) + left);
   return sent_or_error(c, sent, io.error);
+}
+
+bool is_look_at_peer_due(const Memory& m) {
+  return m.unnoticed >= kMostUnnoticed || base::ticks() - m.noticed_at > kLongUnnoticed;
+}
+
+Io ring_for_published(Connection& c, int fd, size_t n, int flags) {
+  IoCursor nothing({});
+  MemorySender sender(c, fd, nothing, flags);
+  if (sender.ring(n)) {
+    c.r.sent.bytes.add(n);
+    c.r.sent.bytes_copied.add(n);
+    return Io::ok(static_cast<ssize_t>(n));
+  }
+  return sender.error() == EPIPE ? broken_pipe(fd, flags) : Io::fail(sender.error());
 }
 
 // As far as can be seen while another call is at work there.

@@ -11,6 +11,7 @@
 #include "stream/kernel_socket.h"
 #include "stream/leaving.h"
 #include "stream/looks.h"
+#include "stream/memory_brief.h"
 #include "stream/memory_rx.h"
 #include "stream/memory_start.h"
 #include "stream/memory_tx.h"
@@ -62,9 +63,15 @@ class UserStream final : public Stream {
   UserStream(Arena& arena, Record& record) : c_(arena, record, *this) {}
 
   Io send(int fd, std::span<const iovec> from, int flags) override {
+    if (from.size() == 1) {
+      if (const auto io = send_briefly(c_, fd, from[0], flags)) return count_error(c_.r.sent, *io);
+    }
     return count_error(c_.r.sent, send_now(c_, fd, from, flags));
   }
   Io recv(int fd, std::span<const iovec> to, int flags) override {
+    if (to.size() == 1) {
+      if (const auto io = receive_briefly(c_, fd, to[0], flags)) return *io;
+    }
     return count_error(c_.r.received, recv_now(c_, fd, to, flags));
   }
   Io readable(int fd, bool may_lag) override { return engine::readable(c_, fd, may_lag); }

@@ -257,6 +257,11 @@ struct ddp_region {
  * connected): that peer alone may reach the memory. Through a completion queue (ddp_open_cq): the
  * peers of all connections that use the queue; registered until ddp_dereg() or until the queue and
  * all its connections are closed.
+ *
+ * A peer in shared memory (DDP_ENGINE) that the kernel lets look into this process does its Reads
+ * of up to 4 MB by itself while this process does not look for completions, whether it runs or not,
+ * once it has taken all that was sent before. What comes of them is the same, but for what this end
+ * counts and captures; one that ddp_dereg() overtakes fails at the peer.
  *   EINVAL   no bytes, no or unknown rights, or address + length overflows
  *   ENOSPC   8192 regions are registered in this process: deregister some
  */
