@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <numeric>
 #include <string_view>
@@ -64,13 +65,35 @@ void expect_copies(CopyFunction copy) {
   }
 }
 
+// Wherever both lie within a vector; `to` with a vector of others' bytes on either side.
+void expect_copies_anywhere(CopyFunction copy) {
+  constexpr size_t kMost = 300, kVector = 64;
+  std::vector<uint8_t> source(kMost + kVector), room(kMost + 3 * kVector, 0xee);
+  std::iota(source.begin(), source.end(), uint8_t{3});
+  for (size_t size = 0; size <= kMost; ++size) {
+    for (size_t skew = 0; skew < kVector; ++skew) {
+      const Bytes from = Bytes(source).subspan(skew, size);
+      const uint32_t crc = crc32c_extend_table(kCrc32cInit, from);
+      for (size_t place = kVector; place < 2 * kVector; ++place) {
+        const MutBytes to = MutBytes(room).subspan(place, size);
+        ASSERT_EQ(copy(kCrc32cInit, to.data(), from), crc) << size << ' ' << skew << ' ' << place;
+        ASSERT_TRUE(std::ranges::equal(from, to)) << size << ' ' << skew << ' ' << place;
+        std::ranges::fill(to, uint8_t{0xee});
+      }
+    }
+    ASSERT_EQ(std::ranges::count(room, 0xee), static_cast<ptrdiff_t>(room.size())) << size;
+  }
+}
+
 TEST(Crc32cCopy, InPieces) {
   expect_copies(crc32c_copy_in_pieces);
+  expect_copies_anywhere(crc32c_copy_in_pieces);
 }
 
 TEST(Crc32cCopy, InOnePass) {
   if (!crc32c_copy_init()) GTEST_SKIP() << "not on this processor";
   expect_copies(crc32c_copy);
+  expect_copies_anywhere(crc32c_copy);
 }
 
 // Whatever version of the source it took, it is that of the copy.
