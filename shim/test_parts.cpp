@@ -126,8 +126,11 @@ class InvertingStream final : public ddpsock::engine::Stream {
   void leave_memory(int) override {}
   ddpsock::engine::Glance glance() const override { return engine.glances[number]; }
   bool has_memory_room() const override { return engine.have_memory_room[number]; }
+  bool is_open_in_memory() const override { return true; }
   bool want_order() override { return true; }
   void set_watcher(uint32_t) override {}
+  void note_poller(uint32_t) override {}
+  bool may_have_stale_bell() const override { return false; }
   void settle(int) override {}
   bool set_kept_option(int, int) override { return false; }
   bool get_kept_option(int, int&) override { return false; }

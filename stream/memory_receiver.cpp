@@ -282,7 +282,8 @@ bool MemoryReceiver::may_bell_lie() const {
   const uint32_t thread = base::thread_id();
   if (lane_->octets_unread() > kMostBells) return false;
   if (c_.lazy_thread.load(std::memory_order_relaxed) == thread) return true;
-  return !ReadingHabit::waits_for_edges() && (has_spun_ || c_.habit.waits_in_calls(thread));
+  return !ReadingHabit::waits_for_edges() &&
+         (has_spun_ || c_.habit.waits_in_calls(thread) || c_.habit.polls(thread));
 }
 
 void MemoryReceiver::note_habit() {

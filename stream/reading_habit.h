@@ -2,11 +2,12 @@
 // How a thread waits for bytes of a stream in shared memory: by receive calls that find none,
 // blocking or again and again, or by a poller, which may be one that this library does not see.
 // Only in the first case may a bell stay unread when a call returns, and does it pay to look a
-// little longer before a call asks the kernel and fails. Learnt from the calls; what is taken for
-// granted after one of them is unlearnt by the next few, or, after one that spun, by the next
-// thousand: who reads many small messages finds nothing now and then, and each bell that it asks
-// for at other times is a system call of the writer's, as long as 30 small messages. Safe from any
-// thread; what they tell it at the same time may be lost.
+// little longer before a call asks the kernel and fails; a bell also while the thread goes on
+// asking pollers of this library, which look into memory themselves. Learnt from the calls; what is
+// taken for granted after one of them is unlearnt by the next few, or, after one that spun, by the
+// next thousand: who reads many small messages finds nothing now and then, and each bell that it
+// asks for at other times is a system call of the writer's, as long as 30 small messages. Safe from
+// any thread; what they tell it at the same time may be lost.
 #ifndef DDPSOCK_STREAM_READING_HABIT_H_
 #define DDPSOCK_STREAM_READING_HABIT_H_
 
@@ -27,10 +28,22 @@ class ReadingHabit {
   // A call found bytes at once. Readers that poll see one of these between any two empty calls.
   void on_prompt(uint32_t thread) {
     if (is_of(thread) && score() > 0) learn(thread, score() - 1);
+    if (polls(thread)) poller_credit_.store(credit() - 1, std::memory_order_relaxed);
   }
   // Somebody asked whether there are bytes.
   void on_poller() {
     if (score() != 0) score_.store(0, std::memory_order_relaxed);
+  }
+
+  // Of `thread`, as MemoryPart::note_poller() has it. Reading on without asking again unlearns it.
+  void on_own_poller(uint32_t thread) {
+    if (score() != 0) score_.store(0, std::memory_order_relaxed);
+    if (poller_.load(std::memory_order_relaxed) != thread)
+      poller_.store(thread, std::memory_order_relaxed);
+    if (credit() != kMost) poller_credit_.store(kMost, std::memory_order_relaxed);
+  }
+  bool polls(uint32_t thread) const {
+    return credit() > 0 && poller_.load(std::memory_order_relaxed) == thread;
   }
 
   bool waits_in_calls(uint32_t thread) const { return score() >= kConvinced && is_of(thread); }
@@ -61,6 +74,7 @@ class ReadingHabit {
   static constexpr uint32_t kMostFailures = 4;
 
   uint32_t score() const { return score_.load(std::memory_order_relaxed); }
+  uint32_t credit() const { return poller_credit_.load(std::memory_order_relaxed); }
   bool is_of(uint32_t thread) const { return thread_.load(std::memory_order_relaxed) == thread; }
   void learn(uint32_t thread, uint32_t score) {
     thread_.store(thread, std::memory_order_relaxed);
@@ -71,6 +85,7 @@ class ReadingHabit {
 
   std::atomic<uint32_t> thread_{0}, score_{0};
   std::atomic<uint32_t> failures_{0}, skip_{0};
+  std::atomic<uint32_t> poller_{0}, poller_credit_{0};
 };
 
 }  // namespace ddpsock::engine
