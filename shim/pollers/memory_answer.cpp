@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/process.h"
 #include "base/spin.h"
+#include "shim/real.h"
 #include "shim/stream_call.h"
 
 namespace ddpsock::shim {
@@ -42,6 +43,7 @@ void MemoryAnswer::look(unsigned most) {
       item.stream = item.use->stream.load(std::memory_order_acquire);
       item.place = place;
       item.wanted = asked.events & (kReadable | kWritable);
+      item.is_left = item.use->has_more_in_kernel.load(std::memory_order_relaxed);
       if (item.stream->glance().is_in_memory) {
         if ((item.wanted & kReadable) != 0) item.stream->note_poller(base::thread_id());
         ++count_;
@@ -79,8 +81,11 @@ bool MemoryAnswer::note(Item& item) {
 
 bool MemoryAnswer::pass() {
   bool has_added = false;
-  for (unsigned i = 0; i < count_; ++i)
-    if (!items_[i].is_sure || items_[i].ready != items_[i].wanted) has_added |= note(items_[i]);
+  for (unsigned i = 0; i < count_; ++i) {
+    Item& item = items_[i];
+    const bool is_whole = item.is_sure && item.ready == item.wanted;
+    if (!item.is_left && !is_whole) has_added |= note(item);
+  }
   return has_added;
 }
 
@@ -116,27 +121,49 @@ void MemoryAnswer::settle() {
   }
 }
 
-bool MemoryAnswer::needs_kernel() const {
-  if (has_others_) return true;
+bool MemoryAnswer::needs_kernel() {
   const Time now = base::now();
+  bool is_any_unsure = has_others_;
   for (unsigned i = 0; i < count_; ++i) {
     const Time asked{items_[i].use->kernel_asked_at.load(std::memory_order_relaxed)};
-    if (!items_[i].is_sure || now - asked >= kKernelsTurn) return true;
+    is_turn_ |= now - asked >= kKernelsTurn;
+    is_any_unsure |= !items_[i].is_sure;
   }
-  return false;
+  return is_any_unsure || is_turn_;
+}
+
+// What makes the kernel call a stream readable where memory has nothing is a bell, or the end of a
+// peer that was killed.
+void MemoryAnswer::note_killed() {
+  std::array<pollfd, kMost> doubtful;
+  std::array<Item*, kMost> items;
+  nfds_t count = 0;
+  for (unsigned i = 0; i < count_; ++i) {
+    Item& item = items_[i];
+    const bool is_due = is_turn_ || item.is_left;
+    if (!is_due || (asked_[item.place].revents & ~item.ready & kReadable) == 0) continue;
+    doubtful[count] = {fd_of(item), POLLRDHUP, 0};
+    items[count++] = &item;
+  }
+  if (count == 0 || real.poll(doubtful.data(), count, 0) == 0) return;
+  for (nfds_t i = 0; i < count; ++i) items[i]->has_more = doubtful[i].revents != 0;
 }
 
 void MemoryAnswer::leave_to_kernel() {
   is_kernel_asked_ = true;
   const Time now = base::now();
+  for (unsigned i = 0; i < count_; ++i)
+    items_[i].has_more = (asked_[items_[i].place].revents & ~(kReadable | kWritable)) != 0;
+  note_killed();
   for (unsigned i = 0; i < count_; ++i) {
     Item& item = items_[i];
-    short& answer = asked_[item.place].revents;
-    item.use->kernel_asked_at.store(now.ns, std::memory_order_relaxed);
-    if ((answer & ~(kReadable | kWritable)) != 0 || !is_true_entry(item.use, fd_of(item)))
-      item.is_sure = false;
+    if (is_turn_) item.use->kernel_asked_at.store(now.ns, std::memory_order_relaxed);
+    if (item.has_more != item.is_left)
+      item.use->has_more_in_kernel.store(item.has_more, std::memory_order_relaxed);
+    item.is_left |= item.has_more || (is_turn_ && !is_true_entry(item.use, fd_of(item)));
+    item.is_sure &= !item.is_left;
     if (item.is_sure) {
-      answer = 0;  // bells, of which memory knows better
+      asked_[item.place].revents = 0;  // bells, of which memory knows better
     } else {
       item.ready = 0;
     }

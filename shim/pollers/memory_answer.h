@@ -27,7 +27,9 @@ class MemoryAnswer {
     unsigned place = 0;  // in what was asked
     short wanted = 0;    // of what memory knows
     short ready = 0;
-    bool is_sure = false;  // nothing else can be told of it
+    bool is_sure = false;   // nothing else can be told of it
+    bool is_left = false;   // to the kernel, which has told something else
+    bool has_more = false;  // the kernel tells something else now
   };
 
  public:
@@ -70,7 +72,7 @@ class MemoryAnswer {
   void settle();
 
   // Has the kernel anything to say before that is reported?
-  bool needs_kernel() const;
+  bool needs_kernel();
   // It was asked just now, and what was asked has its answer: that is kept where memory does not
   // know all.
   void leave_to_kernel();
@@ -82,6 +84,7 @@ class MemoryAnswer {
   void look(unsigned most);
   bool pass();
   bool note(Item& item);
+  void note_killed();
   static bool has_room(const Item& item, int fd);
   int fd_of(const Item& item) const { return asked_[item.place].fd; }
 
@@ -90,6 +93,7 @@ class MemoryAnswer {
   unsigned count_ = 0;
   bool has_others_ = false;
   bool is_kernel_asked_ = false;
+  bool is_turn_ = false;   // it is the kernel's, of which one of them was last told so long ago
   uint32_t peer_cpu_ = 0;  // where one of the peers last ran, as Glance has it
 };
 
