@@ -79,20 +79,14 @@ bool MemoryAnswer::note(Item& item) {
   return has_news;
 }
 
-bool MemoryAnswer::pass() {
+// In the order in which they are named, as the kernel does it.
+bool MemoryAnswer::find() {
   bool has_added = false;
   for (unsigned i = 0; i < count_; ++i) {
     Item& item = items_[i];
     const bool is_whole = item.is_sure && item.ready == item.wanted;
     if (!item.is_left && !is_whole) has_added |= note(item);
   }
-  return has_added;
-}
-
-// What a pass finds was ready by then; what a later one finds empty was not ready before that.
-bool MemoryAnswer::find() {
-  bool has_added = false;
-  while (pass()) has_added = true;
   return has_added;
 }
 
@@ -104,7 +98,7 @@ bool MemoryAnswer::has_found() const {
 
 void MemoryAnswer::spin() {
   base::Spin& mine = base::Spin::mine();
-  const auto has_news = [this] { return pass(); };
+  const auto has_news = [this] { return find(); };
   if (mine.is_beside(peer_cpu_)) {
     mine.by_yielding(has_news);
   } else if (mine.is_worth(peer_cpu_, peer_cpu_)) {

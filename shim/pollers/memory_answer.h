@@ -62,8 +62,7 @@ class MemoryAnswer {
   MemoryAnswer(const MemoryAnswer&) = delete;
   MemoryAnswer& operator=(const MemoryAnswer&) = delete;
 
-  // Looks until nothing is left out that was ready before something that is found. True: something
-  // was found that had not been.
+  // Looks at all of them. True: something was found that had not been.
   bool find();
   bool has_found() const;
   // Waits a little for something to find, without sleeping, where that is worth it.
@@ -82,7 +81,6 @@ class MemoryAnswer {
 
  private:
   void look(unsigned most);
-  bool pass();
   bool note(Item& item);
   void note_killed();
   static bool has_room(const Item& item, int fd);

@@ -115,7 +115,8 @@ int report(MemoryAnswer& look, std::span<pollfd> asked) {
     add_kept_errors(asked.data(), asked.size(), reported);
     const auto now = std::count_if(asked.begin(), asked.end(),
                                    [](const pollfd& one) { return one.revents != 0; });
-    // Streams that were ready before another descriptor, and so on.
+    // Nothing is left out that was ready before another's report: it may be known to memory, and
+    // so on.
     is_asked = now > std::exchange(others, now) && look.find();
   }
   return look.put();
@@ -147,13 +148,12 @@ template <unsigned kItems>
                                      const sigset_t* mask) {
   MemoryAnswer::Room<kItems> room;
   MemoryAnswer look(asked, room);
-  look.find();
-  if (!look.has_found() && may_sleep) {
-    if (mask != nullptr && is_signal_let_in(*mask)) return -1;
-    look.spin();
+  if (!look.find()) {
+    if (may_sleep && mask != nullptr && is_signal_let_in(*mask)) return -1;
+    if (may_sleep) look.spin();
+    if (!look.has_found()) look.settle();
+    look.find();
   }
-  if (!look.has_found()) look.settle();
-  look.find();
   return look.has_found() ? report(look, asked) : 0;
 }
 
