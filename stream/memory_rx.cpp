@@ -188,8 +188,7 @@ bool is_open_in_memory(const Connection& c) {
     return (lane.writer.tail.load(std::memory_order_relaxed) & shm::kClosedBit) != 0;
   };
   shm::Segment* segment = c.segment.load(std::memory_order_acquire);
-  if (segment == nullptr || !c.is_state(StreamState::kOpen) || c.rx.is_shut || c.tx.is_shut)
-    return false;
+  if (segment == nullptr || c.is_turned() || c.rx.is_shut || c.tx.is_shut) return false;
   if (c.rx.error.load(std::memory_order_relaxed) != 0 ||
       c.tx.error.load(std::memory_order_relaxed) != 0)
     return false;
