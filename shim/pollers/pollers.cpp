@@ -58,6 +58,12 @@ void leave_sets_to_kernel(const pollfd* fds, nfds_t count) {
   for (nfds_t i = 0; i < count; ++i) share_set(fds[i].fd);
 }
 
+bool is_any_served(const pollfd* fds, nfds_t count) {
+  for (nfds_t i = 0; i < count; ++i)
+    if (is_served(fds[i].fd)) return true;
+  return false;
+}
+
 bool is_any_correctable(const pollfd* fds, nfds_t count) {
   for (nfds_t i = 0; i < count; ++i)
     if (is_served(fds[i].fd) && is_correctable(fds[i].fd, (fds[i].events & kReadable) != 0,
@@ -196,6 +202,13 @@ int poll_for_ends(pollfd* fds, nfds_t count, const PollDeadline& deadline, Wait 
 constexpr int kMostSelected = 4096;
 using SetWords = unsigned long[kMostSelected / kBitsPerWord];
 
+bool is_any_served(const SelectSets& sets, int count) {
+  if (count > kMostSelected) return false;  // a negative one has none
+  for (int fd = 0; fd < count; ++fd)
+    if (is_served(fd) && (is_in(sets.readers, fd) || is_in(sets.writers, fd))) return true;
+  return false;
+}
+
 bool is_any_correctable(const SelectSets& sets, int count) {
   for (int fd = 0; fd < count; ++fd)
     if (is_served(fd) && (is_in(sets.readers, fd) || is_in(sets.writers, fd)) &&
@@ -205,7 +218,7 @@ bool is_any_correctable(const SelectSets& sets, int count) {
 }
 
 int look_in_memory(const SelectSets& sets, int count, const PollDeadline& deadline) {
-  if (!engine::MemoryPart::is_memory_in_use() || count <= 0) return 0;
+  if (!engine::MemoryPart::is_memory_in_use()) return 0;
   SelectedFds fds(sets, count);
   if (!fds.is_whole()) return 0;
   const int found = look_in_memory(fds.asked(), deadline);
@@ -279,10 +292,6 @@ int select_corrected(const SelectSets& sets, int count, const PollDeadline& dead
   }
 }
 
-bool passes(const SelectSets& sets, int count) {
-  return count < 0 || count > kMostSelected || !is_any_correctable(sets, count);
-}
-
 }  // namespace
 
 int own_poll(pollfd* fds, nfds_t count, int timeout_ms) {
@@ -290,9 +299,11 @@ int own_poll(pollfd* fds, nfds_t count, int timeout_ms) {
   leave_sets_to_kernel(fds, count);
   if (!is_any_ours()) [[likely]]
     return real.poll(fds, count, timeout_ms);
+  const bool is_any = is_any_served(fds, count);
   const PollDeadline deadline = PollDeadline::after_ms(timeout_ms);
-  if (const int found = look_in_memory({fds, count}, deadline); found != 0) return found;
-  const bool is_correctable = is_any_correctable(fds, count);
+  if (const int found = is_any ? look_in_memory({fds, count}, deadline) : 0; found != 0)
+    return found;
+  const bool is_correctable = is_any && is_any_correctable(fds, count);
   if (!is_correctable && !engine::MemoryPart::is_memory_in_use())
     return add_kept_errors(fds, count,
                            base::woken(real.poll(fds, count, timeout_ms), timeout_ms != 0));
@@ -308,10 +319,12 @@ int own_ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t
   leave_sets_to_kernel(fds, count);
   if (!is_any_ours() || !is_timeout(timeout)) [[likely]]
     return real.ppoll(fds, count, timeout, mask);
+  const bool is_any = is_any_served(fds, count);
   const PollDeadline deadline = PollDeadline::after(timeout, mask);
-  if (const int found = look_in_memory({fds, count}, deadline); found != 0) return found;
+  if (const int found = is_any ? look_in_memory({fds, count}, deadline) : 0; found != 0)
+    return found;
   const bool may_sleep = !is_zero(timeout);
-  const bool is_correctable = is_any_correctable(fds, count);
+  const bool is_correctable = is_any && is_any_correctable(fds, count);
   if (!is_correctable && !engine::MemoryPart::is_memory_in_use())
     return add_kept_errors(fds, count,
                            base::woken(real.ppoll(fds, count, timeout, mask), may_sleep));
@@ -333,9 +346,11 @@ int own_select(int count, fd_set* readers, fd_set* writers, fd_set* others, time
   timespec whole{};
   if (timeout != nullptr) whole = {.tv_sec = timeout->tv_sec, .tv_nsec = timeout->tv_usec * 1000};
   const bool may_sleep = timeout == nullptr || !is_zero(&whole);
+  if (!is_any_served(sets, count))
+    return base::woken(real.select(count, readers, writers, others, timeout), may_sleep);
   const PollDeadline deadline = PollDeadline::after(timeout != nullptr ? &whole : nullptr);
   int result = look_in_memory(sets, count, deadline);
-  if (result == 0 && passes(sets, count))
+  if (result == 0 && !is_any_correctable(sets, count))
     return base::woken(real.select(count, readers, writers, others, timeout), may_sleep);
   if (result == 0) {
     result = select_corrected(sets, count, deadline, [=](const PollDeadline& d) {
@@ -362,9 +377,11 @@ int own_pselect(int count, fd_set* readers, fd_set* writers, fd_set* others,
   if (!is_any_ours() || !is_timeout(timeout)) [[likely]]
     return real.pselect(count, readers, writers, others, timeout, mask);
   const bool may_sleep = !is_zero(timeout);
+  if (!is_any_served(sets, count))
+    return base::woken(real.pselect(count, readers, writers, others, timeout, mask), may_sleep);
   const PollDeadline deadline = PollDeadline::after(timeout, mask);
   if (const int found = look_in_memory(sets, count, deadline); found != 0) return found;
-  if (passes(sets, count))
+  if (!is_any_correctable(sets, count))
     return base::woken(real.pselect(count, readers, writers, others, timeout, mask), may_sleep);
   return select_corrected(sets, count, deadline, [=](const PollDeadline& d) {
     timespec left;
