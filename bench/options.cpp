@@ -24,6 +24,7 @@ std::optional<Wait> wait_named(std::string_view name) {
   if (name == "block") return Wait::kBlocking;
   if (name == "spin") return Wait::kSpinning;
   if (name == "epoll") return Wait::kEpoll;
+  if (name == "poll") return Wait::kPoll;
   return std::nullopt;
 }
 

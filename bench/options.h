@@ -6,7 +6,7 @@
 //   --size=BYTES    of one message
 //   --count=N       messages, or connections where the case is about connections
 //   --seconds=S     stop after so long
-//   --wait=HOW      block (default), spin or epoll; see peer.h
+//   --wait=HOW      block (default), spin, epoll or poll; see peer.h
 //   --cpu=N         run on this CPU only
 //   --cc=NAME       congestion control of every socket
 //   --crc           compute CRC32c over every byte on both sides, the least a checked transport

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -45,9 +46,9 @@ inline void touch_crc(std::span<const std::byte> bytes) {
   asm volatile("" ::"r"(crc));
 }
 
-// How an end waits for its peer: asleep in recv, busy, or asleep in epoll_wait before each recv as
-// an event loop does.
-enum class Wait : uint8_t { kBlocking, kSpinning, kEpoll };
+// How an end waits for its peer: asleep in recv, busy, or asleep in epoll_wait or poll before each
+// recv as an event loop does.
+enum class Wait : uint8_t { kBlocking, kSpinning, kEpoll, kPoll };
 
 // A connected socket; any error ends the program, for there is nothing to measure then.
 struct Peer {
@@ -60,7 +61,7 @@ struct Peer {
     wait = how;
     if (how == Wait::kBlocking) return;
     if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) != 0) die("fcntl");
-    if (how == Wait::kSpinning) return;
+    if (how == Wait::kSpinning || how == Wait::kPoll) return;
     epoll = epoll_create1(EPOLL_CLOEXEC);
     epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
     if (epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) die("epoll");
@@ -83,6 +84,8 @@ struct Peer {
     for (;;) {
       epoll_event event;
       if (wait == Wait::kEpoll && epoll_wait(epoll, &event, 1, -1) < 0) die("epoll_wait");
+      pollfd readable{.fd = fd, .events = POLLIN, .revents = 0};
+      if (wait == Wait::kPoll && poll(&readable, 1, -1) < 0) die("poll");
       const ssize_t n = recv(fd, into.data(), into.size(), 0);
       if (n >= 0) {
         if (has_crc) touch_crc(into.first(static_cast<size_t>(n)));

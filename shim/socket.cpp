@@ -95,6 +95,8 @@ Socket* take_socket() {
   socket->engine.store(EngineChoice::kDefault, std::memory_order_relaxed);
   socket->is_nonblocking.store(false, std::memory_order_relaxed);
   socket->early_looks.store(0, std::memory_order_relaxed);
+  socket->kernel_asked_at.store(0, std::memory_order_relaxed);
+  socket->has_more_in_kernel.store(false, std::memory_order_relaxed);
   socket->tells_queue.store(false, std::memory_order_relaxed);
   socket->has_offered.store(false, std::memory_order_relaxed);
   socket->is_given.store(false, std::memory_order_relaxed);

@@ -51,9 +51,11 @@ struct Socket {
   std::atomic<bool> wants_crc{true};
   std::atomic<bool> is_required{false};  // plain TCP is not what the rules or the program allow
   std::atomic<bool> is_nonblocking{false};
-  std::atomic<uint8_t> early_looks{0};   // readiness.cpp
-  std::atomic<bool> tells_queue{false};  // TCP_INQ: in the kernel the engine has its own
-  std::atomic<bool> has_offered{false};  // memory to a peer, in the registry
+  std::atomic<uint8_t> early_looks{0};          // readiness.cpp
+  std::atomic<int64_t> kernel_asked_at{0};      // nanoseconds; pollers/memory_answer.h
+  std::atomic<bool> has_more_in_kernel{false};  // than memory knows, to tell pollers; likewise
+  std::atomic<bool> tells_queue{false};         // TCP_INQ: in the kernel the engine has its own
+  std::atomic<bool> has_offered{false};         // memory to a peer, in the registry
   // This program was executed with it as one of 0 to 2; and it only strayed there
   // (run/inherited_streams.h).
   std::atomic<bool> is_given{false}, is_stray{false};

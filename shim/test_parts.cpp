@@ -27,6 +27,9 @@ void reset_parts() {
   for (auto& glance : engine.glances) glance = {};
   ddpsock::engine::MemoryPart::note_memory_in_use();  // as tests may say of any
   engine.have_memory_room = {};
+  engine.are_ended = {};
+  engine.are_short_of_room = {};
+  engine.settled = {};
   policy.is_active = false;
   policy.connect = policy.established = policy.accept = Mode::kPlain;
   policy.asked = policy.listeners = policy.late_listeners = 0;
@@ -126,9 +129,13 @@ class InvertingStream final : public ddpsock::engine::Stream {
   void leave_memory(int) override {}
   ddpsock::engine::Glance glance() const override { return engine.glances[number]; }
   bool has_memory_room() const override { return engine.have_memory_room[number]; }
+  bool is_open_in_memory() const override { return !engine.are_ended[number]; }
+  bool is_send_ready(int) override { return !engine.are_short_of_room[number]; }
   bool want_order() override { return true; }
   void set_watcher(uint32_t) override {}
-  void settle(int) override {}
+  void note_poller(uint32_t) override {}
+  bool may_have_stale_bell() const override { return true; }
+  void settle(int) override { ++engine.settled[number]; }
   bool set_kept_option(int, int) override { return false; }
   bool get_kept_option(int, int&) override { return false; }
   ddpsock::engine::OneSidedWay& one_sided_way() override { return way; }

@@ -27,6 +27,9 @@ struct Engine {
   // What a look at each stream's memory says, in the order in which they were opened.
   std::array<ddpsock::engine::Glance, kMostStreams> glances;
   std::array<bool, kMostStreams> have_memory_room{};
+  std::array<bool, kMostStreams> are_ended{};          // not open in memory
+  std::array<bool, kMostStreams> are_short_of_room{};  // for a blocking send
+  std::array<int, kMostStreams> settled{};
 };
 extern Engine engine;
 

@@ -58,8 +58,11 @@ bool is_sending_usual(const Connection& c) {
 
 bool is_receiving_usual(const Connection& c) {
   const Memory& m = c.r.memory;
+  // Who may be told of edges by pollers that are not known must have each bell.
+  const bool may_want_edges = ReadingHabit::waits_for_edges() &&
+                              c.lazy_thread.load(std::memory_order_relaxed) != base::thread_id();
   return is_usual(c) && m.receiving.load(std::memory_order_relaxed) == Way::kMemory &&
-         m.state == MemoryState::kJoined && !c.rx.is_drained && !ReadingHabit::waits_for_edges();
+         m.state == MemoryState::kJoined && !c.rx.is_drained && !may_want_edges;
 }
 
 }  // namespace

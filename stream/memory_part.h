@@ -36,10 +36,18 @@ class MemoryPart {
   // Is there room in that memory for bytes the other way? Apart, for it looks where the peer writes
   // with each byte that it reads.
   virtual bool has_memory_room() const = 0;
+  // Both directions are open, as far as this end and the memory know, and no call has kept an error
+  // for the next one: of an end or an error only the kernel may have something to tell.
+  virtual bool is_open_in_memory() const = 0;
 
   // Thread `thread` (0: none) watches this stream by glances: where it reads all there is, the
   // kernel may go on calling the socket readable, until settle().
   virtual void set_watcher(uint32_t thread) = 0;
+  // The same for as long as no thread of this process waits for edges and `thread` goes on asking:
+  // it has polled this stream, by a glance first, and settles it before it asks the kernel.
+  virtual void note_poller(uint32_t thread) = 0;
+  // No bell was asked for: where there are no bytes, the kernel may call the socket readable.
+  virtual bool may_have_stale_bell() const = 0;
 
   // Makes the kernel's word about readability true again, before somebody sleeps on it.
   virtual void settle(int fd) = 0;

@@ -280,7 +280,8 @@ bool may_bell_lie(const Connection& c, uint64_t octets, bool has_spun) {
   const uint32_t thread = base::thread_id();
   if (octets > kMostBells) return false;
   if (c.lazy_thread.load(std::memory_order_relaxed) == thread) return true;
-  return !ReadingHabit::waits_for_edges() && (has_spun || c.habit.waits_in_calls(thread));
+  return !ReadingHabit::waits_for_edges() &&
+         (has_spun || c.habit.waits_in_calls(thread) || c.habit.polls(thread));
 }
 
 void MemoryReceiver::note_habit() {

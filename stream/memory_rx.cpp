@@ -183,6 +183,25 @@ bool has_memory_room(const Connection& c) {
   return queued <= shm::kRingSize / 2;
 }
 
+bool is_open_in_memory(const Connection& c) {
+  const auto is_closed = [](const shm::Lane& lane) {
+    return (lane.writer.tail.load(std::memory_order_relaxed) & shm::kClosedBit) != 0;
+  };
+  shm::Segment* segment = c.segment.load(std::memory_order_acquire);
+  if (segment == nullptr || c.is_turned() || c.rx.is_shut || c.tx.is_shut) return false;
+  if (c.rx.error.load(std::memory_order_relaxed) != 0 ||
+      c.tx.error.load(std::memory_order_relaxed) != 0)
+    return false;
+  const shm::End end = c.r.memory.end;
+  return !is_closed(segment->lane_from(end)) && !is_closed(segment->lane_from(other(end)));
+}
+
+bool may_have_stale_bell(const Connection& c) {
+  shm::Segment* segment = c.segment.load(std::memory_order_acquire);
+  return segment != nullptr &&
+         segment->lane_from(other(c.r.memory.end)).bell.armed.load(std::memory_order_relaxed) == 0;
+}
+
 // The peer's pollers look here, and ask the kernel only if there may be something to hear.
 void note_end_in_memory(Connection& c) {
   shm::Segment* segment = c.segment.load(std::memory_order_acquire);

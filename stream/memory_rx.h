@@ -10,10 +10,12 @@ namespace ddpsock::engine {
 
 struct PeekCall;
 
-// MemoryPart::glance(), want_order(), has_memory_room() and settle().
+// MemoryPart's.
 Glance glance(const Connection& c);
 bool want_order(Connection& c);
 bool has_memory_room(const Connection& c);
+bool is_open_in_memory(const Connection& c);
+bool may_have_stale_bell(const Connection& c);
 void settle(Connection& c, int fd);
 // The peer's pollers look there, and ask the kernel only if there may be something to hear.
 void note_end_in_memory(Connection& c);

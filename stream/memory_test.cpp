@@ -19,6 +19,7 @@
 #include <string>
 #include <thread>
 
+#include "base/process.h"
 #include "base/sys.h"
 #include "shm/segment.h"
 #include "stream/looks.h"
@@ -169,6 +170,49 @@ TEST_F(MemoryTest, BothEndsSendAMegabyteBeforeTheyReceive) {
   EXPECT_EQ(a.send(m).count, static_cast<ssize_t>(m.size()));
   EXPECT_EQ(a.recv(n.size(), MSG_WAITALL), n);
   other.join();
+}
+
+TEST_F(MemoryTest, WhoPollsLetsTheBellLieUntilItIsSettled) {
+  const auto expect_message = [this] {
+    ASSERT_EQ(a.send(pattern(5)).count, 5);
+    EXPECT_EQ(b.recv(100, MSG_DONTWAIT), pattern(5));
+  };
+  expect_message();
+  EXPECT_FALSE(kernel_says_readable(b.fd));
+  EXPECT_FALSE(b.s->may_have_stale_bell());
+  b.s->note_poller(base::thread_id());
+  for (int round = 0; round < 10; ++round) {
+    expect_message();
+    EXPECT_TRUE(b.s->may_have_stale_bell());
+    EXPECT_EQ(bytes_unread(b.fd), 1) << "one octet for all messages";
+  }
+  b.s->settle(b.fd);
+  EXPECT_FALSE(kernel_says_readable(b.fd));
+  EXPECT_FALSE(b.s->may_have_stale_bell());
+  ASSERT_EQ(a.send(pattern(5)).count, 5);
+  EXPECT_TRUE(kernel_says_readable(b.fd));
+  b.s->note_poller(base::thread_id() + 1);
+  EXPECT_EQ(b.recv(100, MSG_DONTWAIT), pattern(5));
+  EXPECT_FALSE(kernel_says_readable(b.fd)) << "another thread polls";
+}
+
+TEST_F(MemoryTest, IsOpenUntilAnEndOrAnError) {
+  EXPECT_TRUE(a.s->is_open_in_memory());
+  EXPECT_TRUE(b.s->is_open_in_memory());
+  b.s->keep_error(ECONNRESET);
+  EXPECT_FALSE(b.s->is_open_in_memory());
+  EXPECT_EQ(b.s->judge_error(0), ECONNRESET);
+  EXPECT_TRUE(b.s->is_open_in_memory());
+  EXPECT_EQ(b.s->shutdown(b.fd, SHUT_RD).error, 0);
+  EXPECT_FALSE(b.s->is_open_in_memory());
+  EXPECT_TRUE(a.s->is_open_in_memory()) << "TCP tells a peer nothing of that";
+  EXPECT_EQ(a.s->shutdown(a.fd, SHUT_WR).error, 0);
+  EXPECT_FALSE(a.s->is_open_in_memory());
+}
+
+TEST_F(MemoryTest, IsNotOpenOnceThePeerHasEnded) {
+  EXPECT_EQ(a.s->shutdown(a.fd, SHUT_WR).error, 0);
+  EXPECT_FALSE(b.s->is_open_in_memory());
 }
 
 TEST(MemoryStart, TheReplyIsNotTakenForABell) {

@@ -2,12 +2,13 @@
 // How a thread waits for bytes of a stream in shared memory: by receive calls that find none,
 // blocking or again and again, or by a poller, which may be one that this library does not see.
 // Only in the first case may a bell stay unread when a call returns, and does it pay to look a
-// little longer before a call asks the kernel and fails. Learnt from the calls: an empty one behind
-// an empty one is what only the first case makes again and again; a single one between two that
-// found bytes is a poller's, who reads to the end. What finds bytes at once tells nothing: who
-// reads many small messages does so in either case, and each bell that it asks for by mistake is a
-// system call of the writer's, as long as 30 small messages. Safe from any thread; what they tell
-// it at the same time may be lost.
+// little longer before a call asks the kernel and fails; a bell also while the thread goes on
+// asking pollers of this library, which look into memory themselves. Learnt from the calls: an
+// empty one behind an empty one is what only the first case makes again and again; a single one
+// between two that found bytes is a poller's, who reads to the end. What finds bytes at once tells
+// nothing: who reads many small messages does so in either case, and each bell that it asks for by
+// mistake is a system call of the writer's, as long as 30 small messages. Safe from any thread;
+// what they tell it at the same time may be lost.
 #ifndef DDPSOCK_STREAM_READING_HABIT_H_
 #define DDPSOCK_STREAM_READING_HABIT_H_
 
@@ -36,10 +37,22 @@ class ReadingHabit {
   void on_prompt(uint32_t thread) {
     if (is_of(thread) && was_empty_.load(std::memory_order_relaxed))
       was_empty_.store(false, std::memory_order_relaxed);
+    if (polls(thread)) poller_credit_.store(credit() - 1, std::memory_order_relaxed);
   }
   // Somebody asked whether there are bytes.
   void on_poller() {
     if (score() != 0) score_.store(0, std::memory_order_relaxed);
+  }
+
+  // Of `thread`, as MemoryPart::note_poller() has it. Reading on without asking again unlearns it.
+  void on_own_poller(uint32_t thread) {
+    if (score() != 0) score_.store(0, std::memory_order_relaxed);
+    if (poller_.load(std::memory_order_relaxed) != thread)
+      poller_.store(thread, std::memory_order_relaxed);
+    if (credit() != kMost) poller_credit_.store(kMost, std::memory_order_relaxed);
+  }
+  bool polls(uint32_t thread) const {
+    return credit() > 0 && poller_.load(std::memory_order_relaxed) == thread;
   }
 
   bool waits_in_calls(uint32_t thread) const { return score() >= kConvinced && is_of(thread); }
@@ -70,6 +83,7 @@ class ReadingHabit {
   static constexpr uint32_t kMostFailures = 4;
 
   uint32_t score() const { return score_.load(std::memory_order_relaxed); }
+  uint32_t credit() const { return poller_credit_.load(std::memory_order_relaxed); }
   bool is_of(uint32_t thread) const { return thread_.load(std::memory_order_relaxed) == thread; }
   void learn(uint32_t thread, uint32_t score) {
     thread_.store(thread, std::memory_order_relaxed);
@@ -81,6 +95,7 @@ class ReadingHabit {
   std::atomic<uint32_t> thread_{0}, score_{0};
   std::atomic<uint32_t> failures_{0}, skip_{0};
   std::atomic<bool> was_empty_{false};  // the last call of thread_
+  std::atomic<uint32_t> poller_{0}, poller_credit_{0};
 };
 
 }  // namespace ddpsock::engine

@@ -74,6 +74,29 @@ TEST(ReadingHabit, WhatAnotherThreadsCallFindsIsNotTheReaders) {
   EXPECT_TRUE(habit.waits_in_calls(kMe));
 }
 
+TEST(ReadingHabit, WhoAsksOursPollsUntilItReadsOnWithoutAsking) {
+  ReadingHabit habit;
+  EXPECT_FALSE(habit.polls(kMe));
+  for (int round = 0; round < 100; ++round) {
+    habit.on_own_poller(kMe);
+    for (int call = 0; call < 15; ++call) habit.on_prompt(kMe);
+    ASSERT_TRUE(habit.polls(kMe)) << round;
+    ASSERT_FALSE(habit.polls(kOther)) << round;
+  }
+  habit.on_prompt(kMe);
+  EXPECT_FALSE(habit.polls(kMe));
+  habit.on_own_poller(kOther);
+  EXPECT_FALSE(habit.polls(kMe));
+  EXPECT_TRUE(habit.polls(kOther));
+}
+
+TEST(ReadingHabit, WhoAsksOursDoesNotWaitInCalls) {
+  ReadingHabit habit;
+  habit.on_empty(kMe, true);
+  habit.on_own_poller(kMe);
+  EXPECT_FALSE(habit.waits_in_calls(kMe));
+}
+
 TEST(ReadingHabit, APollerOrAnotherReaderEndsIt) {
   ReadingHabit habit;
   habit.on_empty(kMe, true);

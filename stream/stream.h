@@ -229,7 +229,7 @@ class StreamEngine {
   // and will have none: nothing is done in it, nor in its children, that needs a system call.
   virtual void fall_silent() {}
 
-  // The program has an epoll set, which may tell it of edges. Cheap.
+  // The program watches something by an epoll set, or a signal, which may tell it of edges. Cheap.
   virtual void note_edges() = 0;
 
   // Puts the connected or connecting socket `fd` into DDPMODE. The result stays valid until

@@ -96,6 +96,9 @@ class UserStream final : public Stream {
     c_.lazy_thread.store(thread, std::memory_order_relaxed);
     c_.habit.on_poller();
   }
+  bool is_open_in_memory() const override { return engine::is_open_in_memory(c_); }
+  void note_poller(uint32_t thread) override { c_.habit.on_own_poller(thread); }
+  bool may_have_stale_bell() const override { return engine::may_have_stale_bell(c_); }
   void settle(int fd) override { engine::settle(c_, fd); }
   void leave_memory(int fd) override { engine::leave_memory(c_, fd); }
   PlainReturn return_to_plain(int fd) override { return engine::return_to_plain(c_, fd); }

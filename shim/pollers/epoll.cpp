@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <optional>
 
 #include "base/effort.h"
@@ -29,7 +30,6 @@ constexpr uint32_t kWritable = EPOLLOUT | EPOLLWRNORM;
 constexpr uint32_t kEnded = EPOLLERR | EPOLLHUP;
 
 int created(int set) {
-  engine::user_stream_engine().note_edges();
   if (set < 0) return set;
   drop_stale_fd(set);
   if (is_any_watched()) forget_watches_in(set);
@@ -274,7 +274,18 @@ static int change_early(int set, int operation, int fd, epoll_event* event) {
   return result;
 }
 
+// In each process, and known to those that it forks.
+static constinit std::atomic<bool> are_edges_noted{false};
+
+static void note_edges() {
+  are_edges_noted.store(true, std::memory_order_relaxed);
+  engine::user_stream_engine().note_edges();
+}
+
+// Whatever is watched may become a stream. A set that is only made, to see whether that works,
+// tells nobody of an edge (Python's selectors do that whenever they are imported).
 int own_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
+  if (!are_edges_noted.load(std::memory_order_relaxed) && operation != EPOLL_CTL_DEL) note_edges();
   if (!is_any_ours()) return change_early(set, operation, fd, event);
   const epoll_event* const sound = is_sound(event, sizeof *event) ? event : nullptr;
   std::optional<SetChange> change;
@@ -297,7 +308,6 @@ int own_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
     share_set(fd);  // if it is a set: who holds it relies on the kernel
     return result;
   }
-  engine::user_stream_engine().note_edges();  // also of sets that this process has inherited
   if (operation != EPOLL_CTL_DEL && needs_watch(fd, may_withdraw(event->events))) {
     set_watch(set, fd, *event);
   } else if (is_any_watched()) {

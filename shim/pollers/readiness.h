@@ -61,6 +61,7 @@ class PollDeadline {
   // Negative, nullptr: never.
   static PollDeadline after_ms(int timeout_ms, const sigset_t* mask = nullptr);
   static PollDeadline after(const timespec* timeout, const sigset_t* mask = nullptr);
+  const sigset_t* mask() const { return mask_; }
   bool is_over() const { return at_ != kNever && base::now() >= at_; }
   int left_ms() const;                   // for poll: -1 never; rounded up
   timespec* left(timespec& room) const;  // for ppoll: nullptr never

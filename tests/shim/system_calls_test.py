@@ -30,9 +30,9 @@ def counts(command):
         return calls
 
 
-def cost_of_rounds(before, program):
-    cost = counts([*before, program, "101"])
-    cost.subtract(counts([*before, program, "1"]))
+def cost_of_rounds(before, program, *arguments):
+    cost = counts([*before, program, "101", *arguments])
+    cost.subtract(counts([*before, program, "1", *arguments]))
     return {name: count for name, count in cost.items() if count}
 
 
