@@ -58,6 +58,10 @@ class Spin {
   }
   bool is_beside(uint32_t peer_cpu) const;
 
+  // Where the peer ran of which this thread has last received something, for who waits for many.
+  void note_peer(uint32_t cpu) { last_peer_cpu_ = cpu; }
+  uint32_t last_peer_cpu() const { return last_peer_cpu_; }
+
   static void relax() {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -98,6 +102,7 @@ class Spin {
   Time not_before_{};
   Duration pause_{};
   Time no_yield_before_{};
+  uint32_t last_peer_cpu_ = 0;
   uint32_t quick_yields_ = 0, yield_credit_ = 1, skipped_yields_ = 0;
 };
 

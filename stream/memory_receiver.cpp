@@ -76,6 +76,7 @@ void MemoryReceiver::take() {
     has_taken = true;
   }
   if (!has_taken) return;
+  base::Spin::mine().note_peer(lane_->peer_cpu());
   vain_ = 0;
   if (lane_->octets_unread() > kMostBells) eat_filler();
 }

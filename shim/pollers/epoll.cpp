@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/effort.h"
+#include "base/spin.h"
 #include "base/wake.h"
 #include "shim/calls.h"
 #include "shim/fd_table.h"
@@ -180,20 +181,44 @@ int wait_beside_memory(WatchedSet& watched, epoll_event* events, int room,
         MemoryLook::is_few(watched)
             ? look_in_memory<MemoryLook::kFew>(watched, events, room, may_sleep, wait)
             : look_in_memory<MemoryLook::kAll>(watched, events, room, may_sleep, wait);
-    if (found > 0) return found;
+    if (found > 0) {
+      watched.look_turn().note(true);
+      return found;
+    }
     if (may_sleep && !settle(watched)) continue;
     watched.tell_all();
     if (may_sleep) ++base::effort.waits;
     int all = wait(events, room, deadline);
     if (all < 0) return all;
     all = without_bells(watched, events, all);
-    if (all > 0)
+    if (all > 0) {
+      watched.look_turn().note(false);
       return MemoryLook::is_few(watched)
                  ? add_what_is_in_memory<MemoryLook::kFew>(watched, events, all, room, wait)
                  : add_what_is_in_memory<MemoryLook::kAll>(watched, events, all, room, wait);
+    }
     if (deadline.is_over()) return 0;
     if (!deadline.rest_after_vain_round()) return -1;
   }
+}
+
+// The kernel's answer, awaited a little without sleeping where that is worth it: who rings then
+// wakes nobody. 0: there is none yet.
+template <typename Wait>
+int ask_a_while(epoll_event* events, int room, Wait wait) {
+  int got = 0;
+  const auto has_answer = [&] {
+    got = wait(events, room, PollDeadline::after_ms(0));
+    return got != 0;
+  };
+  base::Spin& mine = base::Spin::mine();
+  const uint32_t cpu = mine.last_peer_cpu();
+  if (mine.is_beside(cpu)) {
+    if (!has_answer()) mine.by_yielding(has_answer);
+  } else if (mine.is_worth(cpu, cpu)) {
+    mine.until(has_answer);
+  }
+  return got;
 }
 
 // The kernel's order: whatever is in memory has a bell there.
@@ -204,8 +229,13 @@ int wait_in_kernel(WatchedSet& watched, epoll_event* events, int room, const Pol
   settle(watched);
   watched.tell_all();
   for (int stale = 0;; ++stale) {
-    ++base::effort.waits;
-    const int got = wait(events, room, deadline);
+    int got = watched.members().streams().is_too_small() && !deadline.is_over()
+                  ? ask_a_while(events, room, wait)
+                  : 0;
+    if (got == 0) {
+      ++base::effort.waits;
+      got = wait(events, room, deadline);
+    }
     if (got <= 0) return got;
     int all = without_bells(watched, events, got);
     if (all > 0 && all < got)
@@ -217,6 +247,11 @@ int wait_in_kernel(WatchedSet& watched, epoll_event* events, int room, const Pol
     if (all > 0 || (deadline.is_over() && stale == kMostStale)) return all;
     if (!deadline.rest_after_vain_round()) return -1;
   }
+}
+
+// Of the streams of a large set few are looked at.
+bool is_look_vain(WatchedSet& watched) {
+  return watched.members().streams().is_too_small() && !watched.look_turn().is_due();
 }
 
 // `wait(events, room, deadline)` is the kernel's epoll_wait. One that is over is asked once.
@@ -238,7 +273,7 @@ int wait_on(int set, epoll_event* events, int room, const PollDeadline& deadline
     tell_kernel();
     return corrected(events, room, deadline);
   }
-  return watched->members().is_for_kernel(room)
+  return watched->members().is_for_kernel(room) || is_look_vain(*watched)
              ? wait_in_kernel(*watched, events, room, deadline, corrected)
              : wait_beside_memory(*watched, events, room, deadline, corrected);
 }

@@ -39,6 +39,7 @@ void WatchedSet::begin() {
   lease_.end_doubt();
   waiters_.begin();
   deferral_.begin();
+  look_turn_.begin();
   // Whoever takes it back has been counted.
   watched_sets.fetch_add(1, std::memory_order_acq_rel);
 }

@@ -19,6 +19,7 @@
 #include "shim/pollers/change_lease.h"
 #include "shim/pollers/deferral.h"
 #include "shim/pollers/kernel_turn.h"
+#include "shim/pollers/look_turn.h"
 #include "shim/pollers/set_members.h"
 #include "shim/pollers/set_waiters.h"
 
@@ -59,6 +60,7 @@ class WatchedSet {
   SetWaiters& waiters() { return waiters_; }
   Deferral& deferral() { return deferral_; }
   KernelTurn& kernel_turn() { return kernel_turn_; }
+  LookTurn& look_turn() { return look_turn_; }
   // Is somebody at work on the set? In a change, what becomes a member may have any data.
   bool is_changing() const { return lease_.is_held() || lease_.is_in_doubt(); }
 
@@ -104,6 +106,7 @@ class WatchedSet {
   SetWaiters waiters_;
   Deferral deferral_;
   KernelTurn kernel_turn_;
+  LookTurn look_turn_;
 };
 
 }  // namespace ddpsock::shim

@@ -20,12 +20,17 @@
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <span>
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/effort.h"
 #include "base/kernel_call.h"
+#include "base/spin.h"
 #include "base/unfinished.h"
 #include "shim/pollers/epoll_watch.h"
+#include "shim/pollers/look_turn.h"
 #include "shim/pollers/set_change.h"
 #include "shim/pollers/set_wait.h"
 #include "shim/pollers/watched_sets.h"
@@ -44,6 +49,10 @@ class MemoryWatch : public testing::Test {
     test::reset_parts();
     policy.is_active = true;
     policy.connect = policy.established = Mode::kProved;
+    open(fds, peers);
+  }
+  // As many more.
+  static void open(std::span<int> ours, std::span<int> theirs) {
     const int listener = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -52,13 +61,14 @@ class MemoryWatch : public testing::Test {
     EXPECT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), length), 0);
     EXPECT_EQ(listen(listener, 4), 0);
     getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length);
-    for (size_t i = 0; i < fds.size(); ++i) {
-      glance(i) = {.may_be_in_memory = true, .is_in_memory = true};
-      fds[i] = socket(AF_INET, SOCK_STREAM, 0);
-      EXPECT_EQ(connect(fds[i], reinterpret_cast<sockaddr*>(&address), length), 0);
-      peers[i] = static_cast<int>(base::kernel_call(SYS_accept4, listener, nullptr, nullptr, 0));
+    const int before = test::engine.opened;
+    for (size_t i = 0; i < ours.size(); ++i) {
+      glance(static_cast<size_t>(before) + i) = {.may_be_in_memory = true, .is_in_memory = true};
+      ours[i] = socket(AF_INET, SOCK_STREAM, 0);
+      EXPECT_EQ(connect(ours[i], reinterpret_cast<sockaddr*>(&address), length), 0);
+      theirs[i] = static_cast<int>(base::kernel_call(SYS_accept4, listener, nullptr, nullptr, 0));
     }
-    EXPECT_EQ(test::engine.opened, 2);
+    EXPECT_EQ(test::engine.opened, before + static_cast<int>(ours.size()));
     close(listener);
   }
   ~MemoryWatch() override {
@@ -785,6 +795,116 @@ TEST_F(MemoryWatch, ASetThatWasClosedIsForgottenWithItsNumber) {
     EXPECT_NE(find_watched_set(other), nullptr) << "set " << i;
     close(other);
   }
+}
+
+// Streams that no place is left for, of which the kernel alone tells.
+class LargeMemoryWatch : public MemoryWatch {
+ protected:
+  static constexpr size_t kMore = StreamTable::kMost;
+  static constexpr uint64_t kFirstBeyond = 1000 + StreamTable::kMost - 2;
+
+  LargeMemoryWatch() {
+    open(more_fds, more_peers);
+    for (const size_t i : {0, 1}) EXPECT_EQ(control(EPOLL_CTL_ADD, i, EPOLLIN), 0);
+    for (size_t i = 0; i < kMore; ++i) {
+      epoll_event event{.events = EPOLLIN, .data = {.u64 = 1000 + i}};
+      EXPECT_EQ(epoll_ctl(set, EPOLL_CTL_ADD, more_fds[i], &event), 0);
+    }
+  }
+  ~LargeMemoryWatch() override {
+    for (const int fd : more_fds) close(fd);
+    for (const int fd : more_peers) close(fd);
+  }
+  void ring_beyond() const {
+    EXPECT_EQ(base::kernel_call(SYS_write, more_peers.back(), "b", 1), 1);
+  }
+  // How many are ready; one that is beyond the table always.
+  int wait() const {
+    std::array<epoll_event, 16> events;
+    const int count = epoll_wait(set, events.data(), int{events.size()}, 1000);
+    bool has_beyond = false;
+    for (int i = 0; i < count; ++i)
+      has_beyond |= events[static_cast<size_t>(i)].data.u64 >= kFirstBeyond;
+    EXPECT_TRUE(has_beyond);
+    return count;
+  }
+
+  std::array<int, kMore> more_fds, more_peers;
+};
+
+TEST_F(LargeMemoryWatch, ItsStreamsAreLookedAtWhileThatFindsSomething) {
+  ring_beyond();
+  for (int i = 0; i < 40; ++i) EXPECT_EQ(wait(), 1);
+  publish(0);
+  EXPECT_EQ(wait(), 1) << "looks found nothing for long";
+  int waits = 0;
+  while (wait() == 1 && waits < 100) ++waits;
+  EXPECT_LT(waits, 64) << "it looks again now and then";
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(wait(), 2);
+}
+
+// A program that never sleeps asks as often as it can.
+TEST_F(LargeMemoryWatch, ALookWhileNothingComesIsNotVain) {
+  epoll_event events[16];
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(epoll_wait(set, events, 16, 0), 0);
+  publish(0);
+  EXPECT_EQ(epoll_wait(set, events, 16, 0), 1);
+}
+
+TEST_F(LargeMemoryWatch, WhoNeverSleepsIsToldByTheKernelToo) {
+  ring_beyond();
+  epoll_event events[16];
+  for (int i = 0; i < 40; ++i) EXPECT_EQ(epoll_wait(set, events, 16, 0), 1);
+  publish(0);
+  EXPECT_EQ(epoll_wait(set, events, 16, 0), 1);
+}
+
+// Who rings then wakes nobody.
+TEST_F(LargeMemoryWatch, TheKernelIsAskedBeforeItIsSleptOn) {
+  ring_beyond();
+  for (int i = 0; i < 40; ++i) wait();
+  base::Spin::mine().note_peer(100'000);
+  const uint32_t sleeps = base::effort.waits;
+  EXPECT_EQ(wait(), 1);
+  EXPECT_EQ(base::effort.waits, sleeps);
+}
+
+TEST_F(LargeMemoryWatch, WhatComesLaterIsSleptFor) {
+  ring_beyond();
+  for (int i = 0; i < 40; ++i) wait();
+  char byte;
+  EXPECT_EQ(base::kernel_call(SYS_read, more_fds.back(), &byte, 1), 1);
+  for (const uint32_t cpu : {100'000u, 0u, base::current_cpu()}) {
+    base::Spin::mine().note_peer(cpu);
+    epoll_event event;
+    const Time start = base::now();
+    EXPECT_EQ(epoll_wait(set, &event, 1, 20), 0);
+    EXPECT_GE((base::now() - start).ns, Duration::from_ms(19).ns);
+    std::thread peer([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      ring_beyond();
+    });
+    EXPECT_EQ(wait(), 1);
+    peer.join();
+    EXPECT_EQ(base::kernel_call(SYS_read, more_fds.back(), &byte, 1), 1);
+  }
+}
+
+TEST(LookTurn, GoesOnWhereFourOfFiveFindSomething) {
+  LookTurn turn{};
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_TRUE(turn.is_due());
+    turn.note(i % 5 != 0);
+  }
+}
+
+TEST(LookTurn, IsRareWhereOneOfTwoDoes) {
+  LookTurn turn{};
+  int looks = 0;
+  for (int i = 0; i < 10'000; ++i)
+    if (turn.is_due()) turn.note(++looks % 2 == 0);
+  EXPECT_LT(looks, 1000);
+  EXPECT_GT(looks, 100);
 }
 
 }  // namespace

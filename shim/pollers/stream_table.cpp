@@ -28,6 +28,7 @@ WatchedStream* StreamTable::take_place() {
     if (end_.load(std::memory_order_relaxed) <= i) end_.store(i + 1, std::memory_order_release);
     return &streams_[i];
   }
+  is_too_small_.store(true, std::memory_order_relaxed);
   return nullptr;
 }
 
@@ -35,11 +36,13 @@ void StreamTable::clear() {
   const unsigned end = end_.load(std::memory_order_acquire);
   for (unsigned i = 0; i < end; ++i) streams_[i].free();
   end_.store(0, std::memory_order_relaxed);
+  is_too_small_.store(false, std::memory_order_relaxed);
 }
 
 void StreamTable::clear_unseen() {
   for (WatchedStream& w : streams_) w.free();
   end_.store(0, std::memory_order_relaxed);
+  is_too_small_.store(false, std::memory_order_relaxed);
 }
 
 }  // namespace ddpsock::shim

@@ -50,6 +50,8 @@ class StreamTable {
 
   // A free place, which counts from now on. nullptr: all are taken.
   WatchedStream* take_place();
+  // Has a stream found no place since the table was empty?
+  bool is_too_small() const { return is_too_small_.load(std::memory_order_relaxed); }
   // Frees all. Who is refused the hold may do so too.
   void clear();
   // As in a new table, whatever has been left in it.
@@ -57,6 +59,7 @@ class StreamTable {
 
  private:
   std::atomic<unsigned> end_, first_;
+  std::atomic<bool> is_too_small_;
   std::array<WatchedStream, kMost> streams_;
 };
 
