@@ -12,11 +12,15 @@ void BesideStream::wake() {
 }
 
 // Called by the thread that is about to deliver.
-void BesideStream::take_in() {
+bool BesideStream::take_in() {
   const Progress::Lock held(progress_);
-  while (progress_.endpoint_.phase() == Phase::kRunning && !arrived.is_done())
+  const auto is_running = [this] { return progress_.endpoint_.phase() == Phase::kRunning; };
+  const bool is_starting = progress_.endpoint_.phase() == Phase::kStarting;
+  if (is_starting || (is_in_memory() && is_running()))
     progress_.step(base::now(), Progress::Look::kWhole);
+  while (is_running() && !arrived.is_done()) progress_.step(base::now(), Progress::Look::kWhole);
   progress_.arm();
+  return is_running();
 }
 
 // Called by the thread that is about to send.

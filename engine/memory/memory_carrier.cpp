@@ -40,6 +40,7 @@ Received MemoryCarrier::receive(Pass& pass) {
   if (is_watched_ && !pass.is_fin_received) return look_at_wire(pass);
   if (!is_watched_) link_.unwatch();
   const Turn turn = link_.receive(pass.core, pass.lock, pass.budget.bytes);
+  if (turn == Turn::kLost) channel_->spoil();
   if (!is_wire_lost_) return {.turn = turn};
   link_.reap(pass.core);
   return {.turn = Turn::kLost};
@@ -47,7 +48,7 @@ Received MemoryCarrier::receive(Pass& pass) {
 
 bool MemoryCarrier::send_directly(rdmap::DirectWay& core, const rdmap::SendWr& wr,
                                   rdmap::DirectSegment& segment) {
-  return !is_wire_lost_ && link_.send_directly(core, wr, max_ulpdu_, segment);
+  return may_say() && link_.send_directly(core, wr, max_ulpdu_, segment);
 }
 
 // What lies unread might be for the same memory, end its registration, or fail. Once it is known
@@ -56,8 +57,22 @@ bool MemoryCarrier::send_directly(rdmap::DirectWay& core, const rdmap::SendWr& w
 uint8_t* MemoryCarrier::locate(const rdmap::Aim& aim) {
   uint8_t* there = peer_regions_.find(aim.stag, aim.to, aim.length, aim.needed);
   if (there == nullptr) return nullptr;
-  if (is_wire_lost_ || link_.has_unread() || memory_.has_reaching_ended()) return nullptr;
+  if (!may_say() || link_.has_unread() || memory_.has_reaching_ended()) return nullptr;
   return peer_regions_.is_still(aim.stag) ? there : nullptr;
+}
+
+// The end of a queue pair is to be seen where none of the stream's comes.
+void MemoryCarrier::revoke() {
+  memory_.end_reaching();
+  link_.revoke();
+  if (place_ == kBesideStream && !std::exchange(is_revoked_, true)) (void)send_bell(Time{});
+}
+
+// While the stream lives, in another process of the peer's. Asked now and then.
+bool MemoryCarrier::has_peer_gone(Time now) {
+  if (place_ != kBesideStream || !memory_.has_peer() || now < next_doubt_) return false;
+  next_doubt_ = now + kDoubt;
+  return !memory_.is_peer_there();
 }
 
 MemoryCarrier::~MemoryCarrier() {
@@ -103,8 +118,10 @@ Received MemoryCarrier::look_at_wire(Pass& pass) {
   pass.lock.lock();
   const bool is_lost = !n && to_int(n.error()) != EAGAIN;
   const bool has_more_wire = n && *n == room.size();
-  const bool is_fin = n && *n == 0;
-  is_wire_lost_ = is_wire_lost_ || is_lost;
+  // Said before its last records were looked for.
+  const bool is_over = place_ == kBesideStream && memory_.has_reaching_ended();
+  const bool is_fin = (n && *n == 0) || is_over;
+  is_wire_lost_ = is_wire_lost_ || is_lost || has_peer_gone(pass.now);
   if (is_fin && !last_ && tap_ != nullptr) tap_->received_fin(pass.now);
   if ((is_lost || is_fin) && !last_) last_ = link_.position() + shm::kMessageRing;
   const Turn turn = link_.receive(pass.core, pass.lock, pass.budget.bytes);
@@ -112,13 +129,14 @@ Received MemoryCarrier::look_at_wire(Pass& pass) {
   if (last_ && turn == Turn::kMore && link_.position() < *last_) return {.turn = Turn::kMore};
   // What the peer has read before its end is done, not flushed.
   if (last_ || is_wire_lost_) link_.reap(pass.core);
+  if (turn == Turn::kLost) channel_->spoil();
   if (turn == Turn::kLost || is_wire_lost_) return {.turn = Turn::kLost};
   if (last_) return {.turn = turn, .end = rdmap::LlpEnd::kFinBetween};
   return {.turn = has_more_wire ? Turn::kMore : turn};
 }
 
 Turn MemoryCarrier::transmit(Pass& pass) {
-  if (is_wire_lost_) return Turn::kLost;
+  if (is_wire_lost_ || (!may_say() && pass.core.has_output())) return Turn::kLost;
   const Turn turn = link_.transmit(pass.core, pass.lock, max_ulpdu_, pass.budget.bytes);
   return turn == Turn::kLost ? turn : ring(pass, turn);
 }
@@ -150,7 +168,11 @@ bool MemoryCarrier::send_bell(Time now) {
 }
 
 void MemoryCarrier::add_to(Need& need, Turn sent, const Pass& pass) {
-  const bool is_in_doubt = pass.is_fin_received && link_.has_unread();
+  // Nothing but a question shows a peer that is gone while another process has its stream.
+  const bool is_awaited =
+      place_ == kBesideStream && (link_.has_unread() || !pass.core.is_at_rest());
+  const bool is_in_doubt = (pass.is_fin_received && link_.has_unread()) || is_awaited;
+  if (place_ == kBesideStream) need.wants_writable = sent == Turn::kBlocked && memory_.has_peer();
   need.is_unwatched = !is_watched_;
   need.deadline = std::min(need.deadline, channel_->next_event(pass.now));
   if (is_in_doubt) need.deadline = std::min(need.deadline, pass.now + kDoubt);

@@ -52,6 +52,23 @@ struct MessageLane {
   alignas(4096) std::array<uint8_t, kMessageRing> data;
 };
 
+// Where the lanes lie in memory of their own, and beside a stream: that of the end which connected
+// is the first.
+inline MessageLane& message_lane(uint8_t* memory, unsigned which) {
+  return *reinterpret_cast<MessageLane*>(memory + kLanePage + which * sizeof(MessageLane));
+}
+// No sum with a position is ever 0, which is what untouched memory holds.
+constexpr uint64_t usable_secret(uint64_t secret) {
+  return (secret | uint64_t{1} << 63) & ~(uint64_t{1} << 62);
+}
+// Whether the reader, in another process perhaps, has still to take what lies there. By what it has
+// published, which the writer may have spoilt: input.
+inline bool has_untaken_record(MessageLane& lane, uint64_t secret) {
+  const uint64_t head = lane.reader.head.load(std::memory_order_acquire) / kUnit * kUnit;
+  auto* tag = reinterpret_cast<uint64_t*>(lane.data.data() + (head & (kMessageRing - 1)));
+  return std::atomic_ref(*tag).load(std::memory_order_acquire) == secret + head;
+}
+
 struct RecordHead {
   uint64_t tag;       // last, and with release
   uint32_t payload;   // bytes
