@@ -65,7 +65,8 @@ uint8_t* MemoryCarrier::locate(const rdmap::Aim& aim) {
 void MemoryCarrier::revoke() {
   memory_.end_reaching();
   link_.revoke();
-  if (place_ == kBesideStream && !std::exchange(is_revoked_, true)) (void)send_bell(Time{});
+  const bool is_first = !std::exchange(is_revoked_, true);
+  if (place_ == kBesideStream && is_first && !is_peer_over()) (void)send_bell(Time{});
 }
 
 // While the stream lives, in another process of the peer's. Asked now and then.
@@ -152,7 +153,8 @@ Turn MemoryCarrier::ring(Pass& pass, Turn turn) {
   }
   // Whether a peer that has said its last word still reads, only a bell can tell.
   must_ring = must_ring || (pass.is_fin_received && link_.has_unread());
-  if (!must_ring) return turn;
+  // Beside a stream a peer's end is the queue pair's, and what is sent then might bring a reset.
+  if (!must_ring || (place_ == kBesideStream && is_peer_over())) return turn;
   pass.lock.unlock();
   const bool has_rung = send_bell(pass.now);
   pass.lock.lock();

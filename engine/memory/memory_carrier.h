@@ -69,6 +69,7 @@ class MemoryCarrier final : public Carrier, private DirectCarrier {
 
   void tell_regions(const rdmap::Qp& core);
   bool has_peer_gone(Time now);
+  bool is_peer_over() const { return last_.has_value() || is_wire_lost_; }
   bool may_say() const {
     return !is_wire_lost_ && !(place_ == kBesideStream && channel_->is_shut());
   }

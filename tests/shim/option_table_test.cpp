@@ -226,7 +226,7 @@ class OptionTable : public TcpTest {
     if (!is_in_ddp_mode()) return false;
     // Connections with one-sided operations do not leave.
     return row.fate == Fate::kRefused ||
-           (row.fate == Fate::kLeaves && column() == Column::kOneSided);
+           (row.fate == Fate::kLeaves && has_one_sided());
   }
 
   // The end that the program's own calls made.
