@@ -23,6 +23,8 @@ class BesideStream final : public engine::OneSided {
   void end() {
     if (stream_ != nullptr) stream_->end();
   }
+  // The program has closed it: what was posted is handed over, if the peer takes it soon.
+  void hand_over();
   // nullptr: there is none, and nothing below matters.
   engine::OneSidedWay* stream() const { return stream_; }
 

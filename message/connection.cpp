@@ -262,6 +262,7 @@ void Connection::close() {
     endpoint_.abandon();
     return progress_.abandon();
   }
+  progress_.hand_over();
   const uint64_t id = progress_.leave();
   progress_.close(id, wishes_.is_settled());
   endpoint_.regions().clear();

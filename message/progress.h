@@ -44,6 +44,8 @@ class Progress {
   // Not with the lock. The thread is out of it afterwards, and a begin() that was running is over:
   // then it is known whether the endpoint `is_open`. After close() nothing happens any more.
   uint64_t leave();
+  // Before: what was posted on a stream goes the way of its bytes.
+  void hand_over() { beside_.hand_over(); }
   void close(uint64_t id, bool is_open);
   // In a forked child.
   void abandon();

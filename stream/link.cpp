@@ -35,8 +35,8 @@ using shm::QueuePairWay;
 
 // What another process has to take in, which may be stopped.
 constexpr Duration kForAnother = Duration::from_ms(100);
-// A peer that makes no room for what was posted is looked at so often before anybody sleeps.
-constexpr int kYields = 200;
+// A peer that does not take what was posted is looked at for so long before anybody sleeps.
+constexpr Duration kYielding = Duration::from_us(300);
 // A call that must not wait gives the peer so long.
 constexpr Duration kMostHurry = Duration::from_ms(1);
 
@@ -216,7 +216,7 @@ Io behind_link(Connection& c, Io io) {
   if (!c.is_linked() && segment->queue_pair_way() != QueuePairWay::kMemory) return io;
   if (OneSided* q = c.queue_pair(); q != nullptr) {
     const uint64_t first = lane.reader.head.load(std::memory_order_relaxed);
-    while (shm::has_untaken_record(lane, secret) && q->take_in())
+    while (shm::is_reader_behind(lane, secret) && q->take_in())
       if (lane.reader.head.load(std::memory_order_relaxed) - first >= shm::kMessageRing) break;
     if (!c.is_state(StreamState::kFailed)) return io;
     const int error = c.rx.error.exchange(0);
@@ -225,7 +225,7 @@ Io behind_link(Connection& c, Io io) {
   const uint32_t owner = c.r.one_sided_owner.load();
   if (owner == 0 || owner == c.arena.family.my_name()) return io;
   const Time end = base::now() + kForAnother;
-  while (shm::has_untaken_record(lane, secret) && base::now() < end &&
+  while (shm::is_reader_behind(lane, secret) && base::now() < end &&
          !c.arena.family.is_dead(owner, 0))
     sched_yield();
   return io;
@@ -245,7 +245,7 @@ int flush_link(Connection& c, int& fd, int flags) {
   OneSided* q = c.queue_pair();
   if (q == nullptr || !c.is_linked() || c.tx.is_shut || q->flush() != EAGAIN) [[likely]]
     return 0;
-  for (int i = 0; i < kYields; ++i) {
+  for (const Time end = base::now() + kYielding; base::now() < end;) {
     sched_yield();
     if (q->flush() != EAGAIN) return 0;
   }

@@ -40,7 +40,7 @@ Received MemoryCarrier::receive(Pass& pass) {
   if (is_watched_ && !pass.is_fin_received) return look_at_wire(pass);
   if (!is_watched_) link_.unwatch();
   const Turn turn = link_.receive(pass.core, pass.lock, pass.budget.bytes);
-  if (turn == Turn::kLost) channel_->spoil();
+  if (turn == Turn::kLost && link_.is_corrupt()) channel_->spoil();
   if (!is_wire_lost_) return {.turn = turn};
   link_.reap(pass.core);
   return {.turn = Turn::kLost};
@@ -130,7 +130,7 @@ Received MemoryCarrier::look_at_wire(Pass& pass) {
   if (last_ && turn == Turn::kMore && link_.position() < *last_) return {.turn = Turn::kMore};
   // What the peer has read before its end is done, not flushed.
   if (last_ || is_wire_lost_) link_.reap(pass.core);
-  if (turn == Turn::kLost) channel_->spoil();
+  if (turn == Turn::kLost && link_.is_corrupt()) channel_->spoil();
   if (turn == Turn::kLost || is_wire_lost_) return {.turn = Turn::kLost};
   if (last_) return {.turn = turn, .end = rdmap::LlpEnd::kFinBetween};
   return {.turn = has_more_wire ? Turn::kMore : turn};
@@ -174,7 +174,9 @@ void MemoryCarrier::add_to(Need& need, Turn sent, const Pass& pass) {
   const bool is_awaited =
       place_ == kBesideStream && (link_.has_unread() || !pass.core.is_at_rest());
   const bool is_in_doubt = (pass.is_fin_received && link_.has_unread()) || is_awaited;
-  if (place_ == kBesideStream) need.wants_writable = sent == Turn::kBlocked && memory_.has_peer();
+  // Of what is named nothing has been handed over before the peer has read it.
+  const bool is_held = sent == Turn::kBlocked || link_.awaits_peer();
+  if (place_ == kBesideStream) need.wants_writable = is_held && memory_.has_peer();
   need.is_unwatched = !is_watched_;
   need.deadline = std::min(need.deadline, channel_->next_event(pass.now));
   if (is_in_doubt) need.deadline = std::min(need.deadline, pass.now + kDoubt);

@@ -352,6 +352,7 @@ TEST(BesideStreamApart, OfAnOwnerThatIsKilledTheQueuePairEnds) {
   ASSERT_EQ(ddp_post_read(fd.get(), &work, 1), 1);
   EXPECT_EQ(next(fd.get(), DDP_READ, 1).status, 0);
   EXPECT_EQ(sink, std::string(100, 'm'));
+  usleep(20'000);  // killed in the middle of a call it would leave nothing to its child
   kill(child, SIGKILL);
   EXPECT_EQ(exit_status(child), 1000 + SIGKILL);
   if (ddp_post_read(fd.get(), &work, 1) == 1) {
@@ -406,6 +407,26 @@ TEST(BesideStreamApart, OfAnOwnerThatExecutesAProgramTheQueuePairEnds) {
   EXPECT_EQ(recv(fd.get(), word, 4, MSG_WAITALL), 4);
   fd.close();
   EXPECT_EQ(exit_status(child), 0);
+}
+
+// The memory of a Write is the program's again, as on the wire, when a send behind it returns; and
+// what was posted before a close is there.
+TEST_F(BesideStream, ASendHandsOverAndSoDoesAClose) {
+  std::string memory(300'000, '\0');
+  const ddp_region region = offer(server_, memory);
+  for (int round = 1; round <= 20; ++round) {
+    std::string bytes(memory.size(), static_cast<char>(round));
+    put(client_, bytes, region, 0, 1, DDP_SILENT);
+    say(client_, "!");
+    bytes.assign(bytes.size(), '-');
+    ASSERT_EQ(hear(server_, 1), "!");
+    ASSERT_TRUE(memory == std::string(memory.size(), static_cast<char>(round))) << round;
+  }
+  const std::string last(memory.size(), 'z');
+  put(client_, last, region, 0, 1, DDP_SILENT);
+  ends_.client.close();
+  EXPECT_EQ(next(server_, DDP_ENDED).status, 0);
+  EXPECT_TRUE(memory == last);
 }
 
 int kills() {
