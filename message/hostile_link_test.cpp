@@ -181,6 +181,17 @@ TEST_P(HostileLink, EndsItsConnectionAndTouchesNothing) {
   EXPECT_EQ(l.b.s->status().state, engine::StreamState::kFailed);
 }
 
+// What an end says of itself lies there, too.
+TEST(HostileLinkAtOnce, AReaderWhoseOwnWordsAreSpoiltGoesOn) {
+  Linked l;
+  for (const uint64_t lie : {uint64_t{0}, uint64_t{64}, ~uint64_t{0}}) {
+    l.lane().reader.has_failed.store(1);
+    l.lane().reader.head.store(lie);
+    ASSERT_EQ(l.a.send(Buffer(5, 'z')).count, 5);
+    EXPECT_EQ(l.b.recv(5), Buffer(5, 'z'));
+  }
+}
+
 int attacks() {
   const char* wanted = std::getenv("DDPSOCK_ATTACKS");
   return wanted != nullptr ? std::atoi(wanted) / 20 : 60;

@@ -37,6 +37,7 @@ using shm::QueuePairWay;
 constexpr Duration kForAnother = Duration::from_ms(100);
 // A peer that does not take what was posted is looked at for so long before anybody sleeps.
 constexpr Duration kYielding = Duration::from_us(300);
+constexpr int kMostVain = 4;
 // A call that must not wait gives the peer so long.
 constexpr Duration kMostHurry = Duration::from_ms(1);
 
@@ -206,7 +207,19 @@ void fail_by_link(Connection& c, int fd, int error, const char* why) {
   end_connection(c, fd, why);
 }
 
-// No more than can lie there at once: the peer may go on posting.
+// No more than can lie there at once: the peer may go on posting. And not again and again where
+// that moves nothing: it may have written what we say of ourselves.
+static void take_in(OneSided& q, shm::MessageLane& lane, uint64_t secret) {
+  const auto head = [&] { return lane.reader.head.load(std::memory_order_relaxed); };
+  const uint64_t first = head();
+  uint64_t last = first;
+  for (int vain = 0; vain < kMostVain && shm::is_reader_behind(lane, secret);) {
+    if (!q.take_in() || head() - first >= shm::kMessageRing) return;
+    vain = head() == last ? vain + 1 : 0;
+    last = head();
+  }
+}
+
 Io behind_link(Connection& c, Io io) {
   shm::Segment* segment = c.segment.load(std::memory_order_acquire);
   if (segment == nullptr) return io;
@@ -215,9 +228,7 @@ Io behind_link(Connection& c, Io io) {
   // What has been sent by memory decides it.
   if (!c.is_linked() && segment->queue_pair_way() != QueuePairWay::kMemory) return io;
   if (OneSided* q = c.queue_pair(); q != nullptr) {
-    const uint64_t first = lane.reader.head.load(std::memory_order_relaxed);
-    while (shm::is_reader_behind(lane, secret) && q->take_in())
-      if (lane.reader.head.load(std::memory_order_relaxed) - first >= shm::kMessageRing) break;
+    take_in(*q, lane, secret);
     if (!c.is_state(StreamState::kFailed)) return io;
     const int error = c.rx.error.exchange(0);
     return error != 0 ? Io::fail(error) : Io::ok(0);

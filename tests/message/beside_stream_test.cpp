@@ -206,6 +206,50 @@ TEST_F(BesideStream, AProgramThatIsStartedChangesNothing) {
   }
 }
 
+// As most programs do: memory first, then words. Also where one end wants no shared memory.
+TEST(BesideStreamApart, WhatBeginsBeforeTheFirstByteIsInMemoryToo) {
+  arm_alarm();
+  for (const bool is_mixed : {false, true}) {
+    for (int round = 0; round < 20; ++round) {
+      Listener listener = listen_on_loopback(true);
+      Fd client = make_socket();
+      if (is_mixed) {
+        ASSERT_EQ(setsockopt(client.get(), SOL_DDP, DDP_ENGINE, "user", sizeof "user"), 0);
+      }
+      ASSERT_EQ(connect_to(client.get(), listener), 0);
+      const Fd server(accept(listener.fd.get(), nullptr, nullptr));
+      std::string memory(1000, '.'), sink(1000, '.');
+      ddp_region theirs{}, ours{};
+      ASSERT_EQ(ddp_reg(server.get(), memory.data(), 1000, kAllRights, &theirs), 0);
+      ASSERT_EQ(ddp_reg(client.get(), sink.data(), 1000, kAllRights, &ours), 0);
+      if (round % 2 == 0) {
+        usleep(static_cast<useconds_t>(round * 100));
+      }
+      char word;
+      ASSERT_EQ(write(client.get(), "?", 1), 1);
+      ASSERT_EQ(recv(server.get(), &word, 1, MSG_WAITALL), 1);
+      tell_region(server.get(), theirs);
+      theirs = hear_region(client.get());
+      const std::string bytes(1000, static_cast<char>('a' + round));
+      const iovec part = part_of(bytes);
+      const ddp_write_work work{.cookie = 2,
+                                .iov = &part,
+                                .iov_count = 1,
+                                .flags = 0,
+                                .remote_to = theirs.to,
+                                .remote_stag = theirs.stag,
+                                .reserved = 0};
+      ASSERT_EQ(ddp_post_write(client.get(), &work, 1), 1) << strerror(errno);
+      EXPECT_EQ(next(client.get(), DDP_WRITTEN, 2).status, 0);
+      ASSERT_EQ(write(client.get(), "!", 1), 1);
+      ASSERT_EQ(recv(server.get(), &word, 1, MSG_WAITALL), 1);
+      EXPECT_EQ(memory, bytes);
+      EXPECT_STREQ(status_of(client.get()).engine, is_mixed ? "user" : expected_engine());
+      EXPECT_STREQ(status_of(server.get()).engine, is_mixed ? "user" : expected_engine());
+    }
+  }
+}
+
 TEST(BesideStreamApart, AllocatedMemoryNeedsNobodyAtTheOwner) {
   if (!is_in_memory()) GTEST_SKIP() << "somebody must answer";
   arm_alarm();
