@@ -11,6 +11,7 @@
 #include "stream/hold.h"
 #include "stream/io_cursor.h"
 #include "stream/lanes.h"
+#include "stream/link.h"
 #include "stream/memory_receiver.h"
 #include "stream/memory_tx.h"
 #include "stream/octets.h"
@@ -43,8 +44,8 @@ bool may_receive_briefly(const Connection& c) {
 // With the lease of either direction.
 bool is_usual(const Connection& c) {
   return c.tx.is_started && c.rx.is_started && c.rx.error == 0 && !c.is_turned() &&
-         !c.r.is_one_sided.load(std::memory_order_relaxed) &&
-         c.segment.load(std::memory_order_relaxed) != nullptr && !is_watched();
+         !c.has_one_sided() && c.segment.load(std::memory_order_relaxed) != nullptr &&
+         !is_watched();
 }
 
 bool is_sending_usual(const Connection& c) {
@@ -112,7 +113,12 @@ std::optional<Io> receive_briefly(Connection& c, int fd, const iovec& to, int fl
   c.r.received.bytes_copied.add(size);
   c.habit.on_prompt(base::thread_id());
   if (is_all && !may_lie) settle_behind(c, fd, *lane);
-  return Io::ok(static_cast<ssize_t>(size));
+  base::Spin::mine().note_peer(lane->peer_cpu());
+  const Io io = Io::ok(static_cast<ssize_t>(size));
+  if (!c.has_one_sided()) return io;
+  // They have begun meanwhile.
+  hold.end();
+  return behind_link(c, io);
 }
 
 }  // namespace ddpsock::engine

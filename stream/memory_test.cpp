@@ -32,7 +32,7 @@ namespace {
 
 struct NoOperations final : OneSided {
   void wake() override {}
-  void take_in() override {}
+  bool take_in() override { return false; }
   int flush() override { return 0; }
 };
 
@@ -1310,8 +1310,9 @@ TEST(MemoryStart, LeftWhileFpdusAreSentItGivesTheProgramsOptionsBack) {
       base::sys.send = real;
       left_in = fd;
       std::thread([fd] {
-        begun != nullptr ? void(leaver->one_sided_way().begin(fd, *begun))
-                         : leaver->leave_memory(fd);
+        if (begun == nullptr) return leaver->leave_memory(fd);
+        (void)leaver->one_sided_way().begin(fd, *begun);
+        leaver->one_sided_way().decide(fd, Haste::kMust);
       }).join();
       return ::send(fd, p, n, flags);
     };

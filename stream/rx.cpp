@@ -14,6 +14,7 @@
 #include "stream/kernel_socket.h"
 #include "stream/lanes.h"
 #include "stream/leaving.h"
+#include "stream/link.h"
 #include "stream/looks.h"
 #include "stream/memory_receiver.h"
 #include "stream/memory_rx.h"
@@ -213,7 +214,11 @@ Io recv_now(Connection& c, int fd, std::span<const iovec> to, int flags) {
       MSG_DONTWAIT | MSG_PEEK | MSG_WAITALL | MSG_TRUNC | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC;
   if ((flags & ~kKnown) != 0)
     return Io::fail(decide_before_writing(c, fd) != 0 ? EPROTOTYPE : EOPNOTSUPP);
-  return (flags & MSG_PEEK) != 0 ? look_on(c, fd, to, flags) : recv_held(c, fd, to, flags, nullptr);
+  const Io io =
+      (flags & MSG_PEEK) != 0 ? look_on(c, fd, to, flags) : recv_held(c, fd, to, flags, nullptr);
+  if (io.count > 0 && c.r.link.load(std::memory_order_relaxed) != Link::kNone) [[unlikely]]
+    return behind_link(c, io);
+  return io;
 }
 
 void keep_error(Connection& c, int error) {

@@ -15,7 +15,7 @@
 namespace ddpsock::engine::shm {
 namespace {
 
-static_assert(sizeof(MessageLane) % kPage == 0);
+static_assert(sizeof(MessageLane) % kPage == 0 && kPage == kLanePage);
 constexpr size_t kSize = kPage + 2 * sizeof(MessageLane);
 // Another layout, here or in region_table.h, gets another number.
 constexpr uint64_t kLayout = 0x0004'67736d'70646464 ^ kMessageRing;
@@ -36,6 +36,7 @@ struct MessageMemory::Head {
     std::atomic<uint32_t> table;      // RegionTablePlace::descriptor
     std::atomic<uint32_t> has_ended_reaching;
     std::atomic<uint32_t> table_row;
+    std::atomic<uint32_t> is_there;  // beside a stream, once all above may be read
   };
   alignas(kLine) End ends[2];
 };
@@ -45,6 +46,48 @@ MessageMemory::MessageMemory(uint8_t* mapped, const SocketName& socket, bool is_
   madvise(mapped_, kSize, MADV_DONTFORK);
 }
 
+size_t MessageMemory::size() {
+  return kSize;
+}
+
+Result<std::unique_ptr<MessageMemory>> MessageMemory::beside(uint8_t* whose, uint64_t secret,
+                                                             const SocketName& socket,
+                                                             bool is_connected_end) {
+  // Nothing of an old size is moved: it is mapped again.
+  void* const mapped = mremap(whose, 0, kSize, MREMAP_MAYMOVE);
+  if (mapped == MAP_FAILED) return fail_errno(ENOMEM);
+  std::unique_ptr<MessageMemory> made(
+      new (std::nothrow) MessageMemory(static_cast<uint8_t*>(mapped), socket, is_connected_end));
+  if (!made) {
+    munmap(mapped, kSize);
+    return fail_errno(ENOMEM);
+  }
+  if (!populate(mapped, kPage) || !populate(&made->incoming(), kPage) ||
+      !populate(&made->outgoing(), kPage) || !populate(made->incoming().data.data(), kPage) ||
+      !made->provide(1))
+    return fail_errno(ENOMEM);
+  made->secret_ = usable_secret(secret);
+  Head& head = made->head();
+  head.secret = made->secret_;
+  Head::End& own = head.ends[is_connected_end ? 0 : 1];
+  if (own.is_there.load(std::memory_order_relaxed) != 0) return fail_errno(EBUSY);
+  made->introduce();
+  own.is_there.store(1, std::memory_order_release);
+  return made;
+}
+
+bool MessageMemory::has_peer() {
+  if (has_met_) return true;
+  const Head::End& other = head().ends[is_connected_end_ ? 1 : 0];
+  if (other.is_there.load(std::memory_order_acquire) == 0) return false;
+  meet();
+  return true;
+}
+
+bool MessageMemory::is_peer_there() const {
+  return !can_read_ || peer_.can_read();
+}
+
 MessageMemory::~MessageMemory() {
   // An offer that nobody will stand by.
   if (file_.is_valid()) (void)settle();
@@ -52,7 +95,7 @@ MessageMemory::~MessageMemory() {
 }
 
 MessageLane& MessageMemory::lane(unsigned which) const {
-  return *reinterpret_cast<MessageLane*>(mapped_ + kPage + which * sizeof(MessageLane));
+  return message_lane(mapped_, which);
 }
 
 Result<std::unique_ptr<MessageMemory>> MessageMemory::make(const SocketName& socket) {
@@ -72,8 +115,7 @@ Result<std::unique_ptr<MessageMemory>> MessageMemory::make(const SocketName& soc
   if (!populate(*mapped, kPage) || !populate(&made->incoming(), kPage) ||
       !populate(&made->outgoing(), kPage) || !made->provide(1))
     return fail_errno(ENOMEM);
-  // No sum with a position is ever 0, which is what untouched memory holds.
-  made->secret_ = (secret | uint64_t{1} << 63) & ~(uint64_t{1} << 62);
+  made->secret_ = usable_secret(secret);
   made->file_ = std::move(*file);
   Head& head = made->head();
   head.secret = made->secret_;
@@ -124,7 +166,8 @@ void MessageMemory::meet() {
   const uint32_t pid = other.pid.load(std::memory_order_relaxed);
   const uint64_t at = other.secret_at.load(std::memory_order_relaxed);
   peer_ = PeerProcess(pid, at, secret_);
-  const bool can_read = peer_.can_read();
+  const bool can_read = can_read_ = peer_.can_read();
+  has_met_ = true;
   if (!can_read) peer_ = {};
   head().ends[is_connected_end_ ? 0 : 1].can_read.store(can_read, std::memory_order_release);
 }

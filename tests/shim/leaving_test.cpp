@@ -32,7 +32,7 @@ namespace {
 
 // One-sided operations stay where they are: such a connection does not leave.
 bool stays() {
-  return column() == Column::kOneSided;
+  return has_one_sided();
 }
 
 class Leaving : public TcpTest {

@@ -80,7 +80,7 @@ class Pass : public TcpTest {
 };
 
 bool stays() {
-  return column() == Column::kOneSided;
+  return has_one_sided();
 }
 
 TEST_F(Pass, AConnectedSocket) {

@@ -81,15 +81,20 @@ bool is_client_raw() {
 }  // namespace
 
 bool is_ddp_mode_required() {
-  return column() == Column::kDdp || column() == Column::kShm || column() == Column::kOneSided;
+  return column() == Column::kDdp || column() == Column::kShm || has_one_sided();
 }
 
 bool is_in_ddp_mode() {
   return is_ddp_mode_required() || column() == Column::kPrefer || column() == Column::kOtherUser;
 }
 
+bool has_one_sided() {
+  return column() == Column::kOneSided || column() == Column::kOneSidedShm;
+}
+
 bool is_in_memory() {
-  return column() == Column::kShm || column() == Column::kPrefer;
+  return column() == Column::kShm || column() == Column::kPrefer ||
+         column() == Column::kOneSidedShm;
 }
 
 Column column() {
@@ -101,6 +106,7 @@ Column column() {
   if (text == "shm") return Column::kShm;
   if (text == "prefer") return Column::kPrefer;
   if (text == "one_sided") return Column::kOneSided;
+  if (text == "one_sided_shm") return Column::kOneSidedShm;
   if (text == "raw_server") return Column::kRawServer;
   if (text == "raw_client") return Column::kRawClient;
   if (text == "undecided") return Column::kUndecided;
@@ -164,7 +170,7 @@ namespace {
 
 // As a program does that has more to say than bytes.
 void begin_one_sided(int fd) {
-  if (column() != Column::kOneSided || ddp_event_fd == nullptr) return;
+  if (!has_one_sided() || ddp_event_fd == nullptr) return;
   const int saved = errno;
   if (ddp_event_fd(fd) < 0) fail_errno("ddp_event_fd");
   errno = saved;
