@@ -13,6 +13,9 @@
 // in a large one, for which there is memory only while bytes lie there, unless it keeps it. A lane
 // that is read to its end begins in its own page again.
 //
+// The last few bytes lie beside the tail, too: a small message is one line that comes from the
+// other processor, and not two.
+//
 // On the wire the writer puts `octets`, counted before they are sent: bells, one octet each, and
 // filler. The reader takes as many as are counted and looks at none of them.
 #ifndef DDPSOCK_SHM_LANE_H_
@@ -23,6 +26,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <utility>
 
 #include "base/clock.h"
 #include "shm/bell.h"
@@ -51,6 +56,20 @@ inline constexpr size_t kLine = 128;
 
 inline constexpr uint64_t kNowhere = ~uint64_t{0};
 
+// Of bytes that are published together.
+inline constexpr size_t kMostBesideTail = 16;
+// A copy of them for a reader that has read all before; whatever it says is only this direction's
+// bytes. One is written while the tail tells of the other, so that who finds the tail unmoved
+// behind its copying has what belongs to it.
+struct BesideTail {
+  std::atomic<uint64_t> tag;  // the position of their end, and how many
+  std::array<std::atomic<uint64_t>, kMostBesideTail / 8> words;
+
+  static constexpr unsigned kSizeBits = 5;
+  static constexpr uint64_t tag_of(uint64_t end, size_t size) { return end << kSizeBits | size; }
+  static constexpr size_t size_in(uint64_t tag) { return tag & ((1u << kSizeBits) - 1); }
+};
+
 struct Lane {
   // Zeroed memory becomes a lane that nobody has used.
   void reset() {
@@ -63,6 +82,10 @@ struct Lane {
 
   struct alignas(kLine) {  // by the writer
     std::atomic<uint64_t> tail;
+    std::array<BesideTail, 2> beside_tail;
+    std::atomic<uint32_t> has_ended;  // its FIN is on the wire, or will be at once
+    std::atomic<uint32_t> cpu;        // where it last ran, plus 1
+    // Up to here a line of 64 bytes: all of it that changes with each message.
     std::atomic<uint64_t> base, ring_from, spill_from;
     std::atomic<uint64_t> octets;
     // base::ticks() when the first of the bytes came that were unread after them, for who
@@ -70,17 +93,15 @@ struct Lane {
     std::atomic<uint64_t> unread_since;
     // Octets that there will ever be, plus 1, once it has left: FPDUs follow them. 0: not left.
     std::atomic<uint64_t> last_octet;
-    std::atomic<uint32_t> has_ended;  // its FIN is on the wire, or will be at once
-    std::atomic<uint32_t> cpu;        // where it last ran, plus 1
-    // Up to here a line of 64 bytes: all that a poller looks at.
     // The octets once they are in the kernel, or have been taken back.
     std::atomic<uint64_t> settled_octets;
     std::atomic<uint32_t> fpdus;  // the number of the next, as far as they precede the octets
     // Its end of the connection is a reset, whatever has been read (SO_LINGER 0).
-    std::atomic<uint32_t> is_resetting;
+    std::atomic<uint8_t> is_resetting;
     // What is read of the large ring keeps its memory (LaneWriter::keep_spill).
-    std::atomic<uint32_t> keeps_spill;
+    std::atomic<uint8_t> keeps_spill;
   } writer;
+  static_assert(sizeof(writer) == kLine);
   struct alignas(kLine) {  // by the reader
     std::atomic<uint64_t> head;
     std::atomic<uint32_t> next_fpdu;  // the FPDU it expects
@@ -124,6 +145,7 @@ struct LaneTx {
   uint32_t provided = 0;     // bytes of the small ring that surely have memory
   uint32_t kept = 0;         // of the large one, from its beginning on, which surely keep it
   bool keeps_spill = false;
+  uint8_t beside = 0;      // which copy was published last
   bool must_ring = false;  // with the next publication
   bool is_poor = false;    // no memory for the rings, when last asked for
 };
@@ -211,6 +233,19 @@ class LaneWriter {
   // So much has gone through the large ring since all was read the last time.
   bool has_come_round() const { return is_spilling() && s_.tail - s_.spill_from >= kSpillSize; }
 
+  // The bytes that are published next, where they lie.
+  void put_beside_tail(const uint8_t* bytes, size_t n) {
+    if (n > kMostBesideTail || is_spilling()) return;
+    std::array<uint64_t, kMostBesideTail / 8> words{};
+    std::memcpy(words.data(), bytes, n);
+    BesideTail& beside = lane_.writer.beside_tail[s_.beside ^ 1];
+    // Whoever sees one of these sees that the tail has moved on from what was here.
+    std::atomic_thread_fence(std::memory_order_release);
+    for (size_t i = 0; i < words.size(); ++i)
+      beside.words[i].store(words[i], std::memory_order_relaxed);
+    beside.tag.store(BesideTail::tag_of(s_.tail + n, n), std::memory_order_relaxed);
+    has_put_ = true;
+  }
   // `n` bytes have been written where room() said. kClosed, kCorrupt: they are not sent.
   Publication publish(size_t n, uint32_t cpu) {
     if (lane_.writer.cpu.load(std::memory_order_relaxed) != cpu)
@@ -219,6 +254,7 @@ class LaneWriter {
     Publication p = shm::publish(lane_.writer.tail, lane_.bell.armed, s_.tail, s_.tail + n);
     if (p == Publication::kClosed || p == Publication::kCorrupt) return p;
     s_.tail += n;
+    if (std::exchange(has_put_, false)) s_.beside ^= 1;
     if (s_.must_ring) {
       s_.must_ring = false;
       disarm(lane_.bell.armed);
@@ -374,6 +410,7 @@ class LaneWriter {
   Lane& lane_;
   LaneTx& s_;
   Rings& rings_;
+  bool has_put_ = false;
 };
 
 class LaneReader {
@@ -397,6 +434,10 @@ class LaneReader {
     if (size > kMostBytes) return {nullptr, 0, true};
     if (skip >= size) return {nullptr, 0};
     const uint64_t p = s_.head + skip;
+    if (tail - p <= kMostBesideTail) {
+      if (const Bytes copy = beside_tail(tail, tail - p); copy.size != 0)
+        return {copy.data, std::min(most, copy.size)};
+    }
     const uint64_t spill_from = lane_.writer.spill_from.load(std::memory_order_relaxed);
     const uint64_t ring_from = lane_.writer.ring_from.load(std::memory_order_relaxed);
     if (p >= spill_from) {
@@ -500,6 +541,21 @@ class LaneReader {
   uint64_t tail_now() const {
     return lane_.writer.tail.load(std::memory_order_acquire) & ~kClosedBit;
   }
+  // The last `size` bytes before `tail`, if that is where the tail is and all of them were copied.
+  Bytes beside_tail(uint64_t tail, uint64_t size) const {
+    for (const BesideTail& beside : lane_.writer.beside_tail) {
+      const uint64_t tag = beside.tag.load(std::memory_order_relaxed);
+      const size_t copied = BesideTail::size_in(tag);
+      if (tag != BesideTail::tag_of(tail, copied)) continue;
+      if (copied < size || copied > kMostBesideTail) break;
+      for (size_t i = 0; i < copy_.size(); ++i)
+        copy_[i] = beside.words[i].load(std::memory_order_relaxed);
+      std::atomic_thread_fence(std::memory_order_acquire);
+      if (tail_now() != tail) break;
+      return {reinterpret_cast<const uint8_t*>(copy_.data()) + copied - size, size};
+    }
+    return {nullptr, 0};
+  }
   Bytes in_ring(uint64_t position, size_t begin, size_t size, size_t most, uint64_t lying) const {
     const size_t offset = static_cast<size_t>(position) & (size - 1);
     return {rings_.data() + begin + offset,
@@ -517,6 +573,7 @@ class LaneReader {
   Lane& lane_;
   LaneRx& s_;
   Rings& rings_;
+  mutable std::array<uint64_t, kMostBesideTail / 8> copy_;  // what at() has given, until the next
 };
 
 }  // namespace ddpsock::engine::shm

@@ -75,6 +75,7 @@ class LaneTest : public testing::Test {
         break;
       }
       memset(room.data, value, room.size);
+      writer.put_beside_tail(room.data, room.size);
       writer.publish(room.size, 1);
       done += room.size;
     }
@@ -97,6 +98,54 @@ class LaneTest : public testing::Test {
   LaneWriter writer{memory.lane(), tx, memory};
   LaneReader reader{memory.lane(), rx, memory};
 };
+
+// What next() has given lies in the reader itself.
+bool is_copied(const LaneReader& reader, const LaneReader::Bytes& bytes) {
+  const auto* begin = reinterpret_cast<const uint8_t*>(&reader);
+  return bytes.data >= begin && bytes.data + bytes.size <= begin + sizeof reader;
+}
+
+TEST_F(LaneTest, SmallOnesComeFromBesideTheTail) {
+  for (const size_t n : {1u, 7u, 8u, 9u, 16u}) {
+    ASSERT_EQ(put(n, 'a'), n);
+    memory.lane().small.fill('x');
+    EXPECT_TRUE(is_copied(reader, reader.next(100)));
+    EXPECT_EQ(reader.at(n - 1, 100).size, 1u);
+    EXPECT_EQ(reader.at(n - 1, 100).data[0], 'a');
+    EXPECT_EQ(take(n), std::vector<uint8_t>(n, 'a')) << n;
+  }
+  ASSERT_EQ(put(17, 'b'), 17u);
+  EXPECT_FALSE(is_copied(reader, reader.next(100)));
+  EXPECT_EQ(take(17), std::vector<uint8_t>(17, 'b'));
+}
+
+TEST_F(LaneTest, OrFromWhereTheyLieIfMoreIsUnread) {
+  ASSERT_EQ(put(8, 'a'), 8u);
+  ASSERT_EQ(put(8, 'b'), 8u);
+  EXPECT_FALSE(is_copied(reader, reader.next(100)));
+  EXPECT_EQ(take(5), std::vector<uint8_t>(5, 'a'));
+  EXPECT_EQ(take(3), std::vector<uint8_t>(3, 'a'));
+  EXPECT_TRUE(is_copied(reader, reader.next(100)));
+  EXPECT_EQ(take(3), std::vector<uint8_t>(3, 'b'));
+  EXPECT_EQ(take(100), std::vector<uint8_t>(5, 'b'));
+  ASSERT_EQ(put(300, 'c'), 300u);
+  EXPECT_EQ(take(290), std::vector<uint8_t>(290, 'c'));
+  EXPECT_EQ(take(100), std::vector<uint8_t>(10, 'c')) << "the copy is of others";
+}
+
+// A reader may be at the copy of what was published before.
+TEST_F(LaneTest, WhatWasNotPublishedIsNotBesideTheTail) {
+  ASSERT_EQ(put(8, 'a'), 8u);
+  reader.close();
+  for (int time = 0; time < 3; ++time) {
+    const auto room = writer.room(8);
+    memset(room.data, 'b', 8);
+    writer.put_beside_tail(room.data, 8);
+    ASSERT_EQ(writer.publish(8, 1), Publication::kClosed);
+    EXPECT_TRUE(is_copied(reader, reader.next(100)));
+  }
+  EXPECT_EQ(take(100), std::vector<uint8_t>(8, 'a'));
+}
 
 TEST_F(LaneTest, BytesArriveInOrderThroughEveryOffset) {
   uint8_t value = 0;
@@ -405,6 +454,41 @@ TEST(LaneThreads, StreamOfRandomPieces) {
   thread.join();
 }
 
+// Bytes beside the tail while the writer is far ahead.
+TEST(LaneThreads, SmallMessagesAreWhole) {
+  constexpr uint64_t kMessages = 400'000;
+  GuardedLane memory;
+  const auto size_of = [](uint64_t i) { return static_cast<size_t>(1 + i * 7 % 20); };
+  std::thread thread([&] {
+    LaneTx tx;
+    LaneWriter writer(memory.lane(), tx, memory);
+    for (uint64_t i = 0; i < kMessages; ++i) {
+      auto room = writer.room(size_of(i));
+      while (room.size < size_of(i)) {
+        std::this_thread::yield();
+        room = writer.room(size_of(i));
+      }
+      memset(room.data, static_cast<int>(i % 251), room.size);
+      writer.put_beside_tail(room.data, room.size);
+      ASSERT_NE(writer.publish(room.size, 1), Publication::kCorrupt);
+    }
+  });
+  LaneRx rx;
+  LaneReader reader(memory.lane(), rx, memory);
+  size_t copied = 0, left = size_of(0);
+  for (uint64_t i = 0; i < kMessages;) {
+    const auto bytes = reader.next(1 + i % 40);
+    copied += memory.is_within(bytes.data, bytes.size) ? 0 : bytes.size;
+    for (size_t at = 0; at < bytes.size; ++at) {
+      ASSERT_EQ(bytes.data[at], i % 251) << i;
+      if (--left == 0) left = size_of(++i);
+    }
+    static_cast<void>(reader.take(bytes, 1));
+  }
+  EXPECT_GT(copied, 0u);
+  thread.join();
+}
+
 // A peer that scribbles over all of the lane while it is read and written.
 TEST(LaneThreads, AScribblingPeerSpoilsOnlyBytes) {
   GuardedLane memory;
@@ -414,12 +498,14 @@ TEST(LaneThreads, AScribblingPeerSpoilsOnlyBytes) {
     std::mt19937_64 rng(3);
     Lane& lane = memory.lane();
     while (!is_over.load(std::memory_order_relaxed)) {
-      lane.writer.tail.store(rng() >> (rng() % 64), std::memory_order_relaxed);
+      const uint64_t tail = rng() >> (rng() % 64);
+      lane.writer.beside_tail[rng() % 2].tag.store(tail << BesideTail::kSizeBits | rng() % 32);
+      lane.writer.tail.store(tail, std::memory_order_relaxed);
       lane.writer.base.store(rng(), std::memory_order_relaxed);
       lane.writer.ring_from.store(rng() >> (rng() % 64), std::memory_order_relaxed);
       lane.writer.spill_from.store(rng() >> (rng() % 64), std::memory_order_relaxed);
       lane.writer.octets.store(rng() >> (rng() % 64), std::memory_order_relaxed);
-      lane.writer.keeps_spill.store(static_cast<uint32_t>(rng() % 2), std::memory_order_relaxed);
+      lane.writer.keeps_spill.store(static_cast<uint8_t>(rng() % 2), std::memory_order_relaxed);
       lane.reader.head.store(rng() >> (rng() % 64), std::memory_order_relaxed);
       lane.bell.armed.store(static_cast<uint32_t>(rng() % 2), std::memory_order_relaxed);
     }
@@ -436,7 +522,7 @@ TEST(LaneThreads, AScribblingPeerSpoilsOnlyBytes) {
     ASSERT_TRUE(memory.is_within(room.data, room.size));
     writer.publish(room.size, 1);
     const auto bytes = reader.next(1 + i % 100'000);
-    ASSERT_TRUE(memory.is_within(bytes.data, bytes.size));
+    ASSERT_TRUE(memory.is_within(bytes.data, bytes.size) || is_copied(reader, bytes));
     static_cast<void>(reader.take(bytes, 1));
     reader.arm();
   }

@@ -13,7 +13,7 @@ namespace {
 static_assert(kPage == kLanePage && kQueuePairsSize % kPage == 0);
 constexpr size_t kSegmentSize = kLanesSize + 2 * kRingsSize + kQueuePairsSize;
 // Another layout gets another number.
-constexpr uint64_t kLayout = 0x0008'6d656d'70646464 ^ kSegmentSize;
+constexpr uint64_t kLayout = 0x0009'6d656d'70646464 ^ kSegmentSize;
 // SegmentHead::phase. Above them a count.
 constexpr uint64_t kMoved = 4, kStays = 8, kCount = 16;
 constexpr char kName[] = "ddpsock-stream";

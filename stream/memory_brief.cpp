@@ -79,6 +79,7 @@ std::optional<Io> send_briefly(Connection& c, int fd, const iovec& from, int fla
   const auto room = lane->room(size);
   if (room.size != size || lane->is_bell_wanted()) return std::nullopt;
   std::memcpy(room.data, from.iov_base, size);
+  lane->put_beside_tail(room.data, size);
   const shm::Publication p = lane->publish(size, base::current_cpu());
   if (p == shm::Publication::kMustRing) return ring_for_published(c, fd, size, flags);
   if (p != shm::Publication::kQuiet) return std::nullopt;

@@ -136,6 +136,7 @@ class MemorySender {
     if (room.size == 0) return false;
     IoCursor ahead = from_;
     ahead.get(room.data, room.size);
+    lane_->put_beside_tail(room.data, room.size);
     const Publication p = lane_->publish(room.size, base::current_cpu());
     if (p == Publication::kCorrupt) {
       error_ = fail_lost(c_, fd_, "the peer wrote nonsense into the shared memory");
