@@ -3,37 +3,20 @@
 
 #include <cerrno>
 
-#include "base/sys.h"
 #include "message/progress.h"
 
 namespace ddpsock::message {
-namespace {
-
-// Of a peer that is there; one that is stopped is not waited for.
-constexpr Duration kHandOver = Duration::from_ms(100);
-
-}  // namespace
 
 void BesideStream::wake() {
   progress_.watch_.wake();
 }
 
 // Called by the thread that is about to deliver.
-bool BesideStream::take_in() {
+void BesideStream::take_in() {
   const Progress::Lock held(progress_);
-  const auto is_running = [this] { return progress_.endpoint_.phase() == Phase::kRunning; };
-  const bool is_starting = progress_.endpoint_.phase() == Phase::kStarting;
-  if (is_starting || (is_in_memory() && is_running()))
+  while (progress_.endpoint_.phase() == Phase::kRunning && !arrived.is_done())
     progress_.step(base::now(), Progress::Look::kWhole);
-  while (is_running() && !arrived.is_done()) progress_.step(base::now(), Progress::Look::kWhole);
   progress_.arm();
-  return is_running();
-}
-
-void BesideStream::hand_over() {
-  if (stream_ == nullptr || !is_in_memory()) return;
-  const Time give_up = base::now() + kHandOver;
-  while (flush() == EAGAIN && base::now() < give_up) base::sys.poll(nullptr, 0, 1);
 }
 
 // Called by the thread that is about to send.

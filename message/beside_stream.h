@@ -18,18 +18,11 @@ class BesideStream final : public engine::OneSided {
   explicit BesideStream(Progress& progress) : progress_(progress) {}
   // With the connection's lock, before its phase changes: `stream` has begun it.
   void begin(engine::OneSidedWay& stream) { stream_ = &stream; }
-  // It runs.
-  void note_up() { is_in_memory_.store(stream_->memory().has_value()); }
   void end() {
     if (stream_ != nullptr) stream_->end();
   }
-  // The program has closed it: what was posted is handed over, if the peer takes it soon.
-  void hand_over();
   // nullptr: there is none, and nothing below matters.
   engine::OneSidedWay* stream() const { return stream_; }
-
-  // Beside the stream's bytes, and not between its chunks.
-  bool is_in_memory() const { return is_in_memory_.load(); }
 
   // Sends, up to now.
   uint64_t posts() const { return posts_.load(); }
@@ -40,17 +33,16 @@ class BesideStream final : public engine::OneSided {
   // have left as far as they can.
   void note_advance(uint64_t posts, bool has_sent) {
     if (has_sent) sent_up_to_.store(posts);
-    if (!is_in_memory()) arrived.note_done();
+    arrived.note_done();
   }
 
  private:
   void wake() override;
-  bool take_in() override;
+  void take_in() override;
   int flush() override;
 
   Progress& progress_;
   engine::OneSidedWay* stream_ = nullptr;
-  std::atomic<bool> is_in_memory_{false};
   std::atomic<uint64_t> posts_{0};
   std::atomic<uint64_t> sent_up_to_{0};
 };

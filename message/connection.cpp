@@ -112,7 +112,6 @@ Status<> Connection::establish(int timeout_ms) {
   if (endpoint_.phase() == Phase::kStarting && progress_.stream() != nullptr) {
     const auto announced = progress_.stream()->announce(progress_.watch().fd());
     if (!announced && to_int(announced.error()) != EAGAIN) return announced;
-    progress_.hurry();
   }
   Queue& queue = endpoint_.queue();
   const Time deadline = timeout_ms < 0 ? kNever : base::now() + Duration::from_ms(timeout_ms);
@@ -162,14 +161,7 @@ Accepted Connection::post(std::span<const Work> work) {
   if ((kIsReceive<Work> || kIsSend) && progress_.stream() != nullptr) return {.why = EOPNOTSUPP};
   if (const auto opened = open(); !opened) return {.why = to_int(opened.error())};
   if (kIsReceive<Work> && wishes_.has_srq()) return {.why = EINVAL};
-  progress_.hurry();
   Accepted done;
-  if (progress_.stream() != nullptr) {
-    done.count = post_directly(work);
-    if (done.count != 0) progress_.catch_up();
-  }
-  if (done.count != 0 && done.count == work.size()) return done;
-  const unsigned direct = done.count;
   // One alone, as most are, should not pay for the making of sixteen.
   if (work.size() == 1) {
     post_batch<1>(work, done);
@@ -180,7 +172,7 @@ Accepted Connection::post(std::span<const Work> work) {
   if constexpr (!kIsReceive<Work>) {
     const bool is_more =
         done.why == 0 && done.count != 0 && (work[done.count - 1].flags & DDP_MORE) != 0;
-    progress_.note_posted(done.count - direct, is_more, !kIsSend && !kIsWrite);
+    progress_.note_posted(done.count, is_more, !kIsSend && !kIsWrite);
   }
   return done;
 }
@@ -203,8 +195,6 @@ unsigned Connection::post_batch_directly(std::span<const Work> work) {
 template <typename Work>
 unsigned Connection::post_directly(std::span<const Work> work) {
   if (!endpoint_.is_direct() || (kIsReceive<Work> && wishes_.has_srq())) return 0;
-  constexpr bool kIsOfMessages = kIsReceive<Work> || std::is_same_v<Work, ddp_send_work>;
-  if (kIsOfMessages && progress_.stream() != nullptr) return 0;
   if (work.size() == 1) return post_batch_directly<1>(work);
   unsigned done = 0;
   for (unsigned n = kBatch; n == kBatch && done < work.size(); done += n)
@@ -262,7 +252,6 @@ void Connection::close() {
     endpoint_.abandon();
     return progress_.abandon();
   }
-  progress_.hand_over();
   const uint64_t id = progress_.leave();
   progress_.close(id, wishes_.is_settled());
   endpoint_.regions().clear();
@@ -311,10 +300,6 @@ Status<> Connection::end_region(End end) {
 
 Result<unsigned> Connection::poll(std::span<ddp_completion> out) {
   if (const auto opened = open_and_release(); !opened) return fail(opened.error());
-  if (progress_.stream() != nullptr) {
-    const int found = progress_.poll_directly(out);
-    if (found != kAskAsUsual) return static_cast<unsigned>(found);
-  }
   return endpoint_.queue().poll(out);
 }
 

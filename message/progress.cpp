@@ -45,13 +45,6 @@ Status<> Progress::begin(int fd, Startup::Plan plan, bool is_held) {
   return {};
 }
 
-void Progress::hurry() {
-  if (stream() == nullptr || endpoint_.phase() != Phase::kStarting) return;
-  is_hurried_.store(true);
-  const Lock held(*this);
-  run(Look::kWhole);
-}
-
 void Progress::release() {
   if (!startup_.is_held()) return;
   const Lock held(*this);
@@ -188,10 +181,9 @@ void Progress::step(Time now, Look how) {
 void Progress::step_starting(Time now) {
   const bool is_second_call = startup_.has_fallen_back();
   engine::Qp& qp = endpoint_.qp();
-  const auto state =
-      stream() != nullptr
-          ? startup_.advance_on_stream(watch_.fd(), *stream(), qp, now, is_hurried_.load(), need_)
-          : startup_.advance(watch_.fd(), qp, now, need_);
+  const auto state = stream() != nullptr
+                         ? startup_.advance_on_stream(watch_.fd(), *stream(), qp, need_)
+                         : startup_.advance(watch_.fd(), qp, now, need_);
   if (startup_.has_fallen_back() != is_second_call) watch_.take_event();
   switch (state) {
     case Startup::State::kUnderWay:
@@ -202,9 +194,7 @@ void Progress::step_starting(Time now) {
       return end(startup_.error(), startup_.reason());
     case Startup::State::kUp:
       endpoint_.run();
-      if (stream() != nullptr) {
-        beside_.note_up();
-      } else {
+      if (stream() == nullptr) {
         endpoint_.note_up(startup_);
         endpoint_.queue().tell(*this, DDP_ESTABLISHED);
       }
@@ -236,7 +226,6 @@ void Progress::step_running(Time now, Look how) {
   attendance_.set_passable(need_.is_unwatched && endpoint_.queue().is_own());
   if (stream() != nullptr)
     beside_.note_advance(posts, need_.deadline > now && !need_.wants_writable);
-  if (beside_.is_in_memory()) end_stream_with_it();
   // Anything else still reads, or is about to.
   if (need_.wants_readable || qp.state() != engine::QpState::kEnded) return;
   if (startup_.error() != 0) return end(startup_.error(), startup_.reason());
@@ -252,16 +241,6 @@ void Progress::step_running(Time now, Look how) {
     case engine::EndReason::kLlpLost:
       return end(ECONNRESET, "the connection was lost");
   }
-}
-
-// A Terminate ends the stream, too, which cannot see it in memory.
-void Progress::end_stream_with_it() {
-  const engine::QpState state = endpoint_.qp().state();
-  if (state != engine::QpState::kTerminate && state != engine::QpState::kEnded) return;
-  const engine::TerminateInfo info = endpoint_.qp().terminate_info();
-  const bool is_sent = info.reason == engine::EndReason::kTerminateSent;
-  if (!is_sent && info.reason != engine::EndReason::kTerminateReceived) return;
-  stream()->fail(watch_.fd(), is_sent ? EPROTO : ECONNRESET, rdmap::to_string(info.terminate.code));
 }
 
 void Progress::end(int status, const char* reason) {
@@ -284,8 +263,7 @@ void Progress::arm() {
   }
   if (stream() != nullptr) {
     watch_.arm(EPOLLIN);
-    const Time tick = need_.is_unwatched ? last_step_ + kTick : kNever;
-    return watch_.look_at(std::min(need_.deadline, tick));
+    return watch_.look_at(need_.deadline);
   }
   const bool is_left = attendance_.is_left_to_callers();
   if (need_.is_unwatched && !is_left) {

@@ -32,8 +32,6 @@ class Progress {
   // See Connection. REQUIRES: an endpoint that is open, as all that follow but close().
   Status<> begin(int fd, Startup::Plan plan, bool is_held);
   Status<> begin_on_stream(int fd, engine::OneSidedWay& stream);
-  // On a stream, where the program is about to post or waits for it to run.
-  void hurry();
   // The program is ready: a held start-up goes on.
   void release();
   // So many requests have been posted: to be sent now, or (`is_more`) by the next poll or wait.
@@ -44,8 +42,6 @@ class Progress {
   // Not with the lock. The thread is out of it afterwards, and a begin() that was running is over:
   // then it is known whether the endpoint `is_open`. After close() nothing happens any more.
   uint64_t leave();
-  // Before: what was posted on a stream goes the way of its bytes.
-  void hand_over() { beside_.hand_over(); }
   void close(uint64_t id, bool is_open);
   // In a forked child.
   void abandon();
@@ -115,7 +111,6 @@ class Progress {
   void step_starting(Time now);
   void step_running(Time now, Look how);
   void end(int status, const char* reason);
-  void end_stream_with_it();
   void arm();
 
   Startup& startup_;
@@ -129,7 +124,6 @@ class Progress {
   Time last_step_{};
   std::array<engine::Completion, 16> direct_;  // here, as in an Inbox
   std::atomic<bool> is_work_pending_{false};
-  std::atomic<bool> is_hurried_{false};    // what is open about the start is to be decided
   std::atomic<bool> is_held_back_{false};  // DDP_MORE: there is work that nothing has been told of
 };
 

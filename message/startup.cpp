@@ -14,12 +14,6 @@ namespace {
 // An accepted connection waits so long for its program.
 constexpr Duration kReplyTime = Duration::from_ms(30'000);
 
-// A stream whose ends know each other is in shared memory by then, if it ever will.
-constexpr Duration kTimeToDecide = Duration::from_ms(50);
-
-// Of no socket: the connections of streams have names of their own.
-constexpr uint64_t kNoNetns = ~uint64_t{0};
-
 int errno_of(mpa::StartupError error) {
   switch (error) {
     case mpa::StartupError::kRejected:
@@ -125,37 +119,18 @@ Startup::State Startup::fail_handshake(engine::Qp& qp) {
 
 // A stream has done its start-up, or does it with its own first bytes.
 Startup::State Startup::advance_on_stream(int fd, engine::OneSidedWay& stream, engine::Qp& qp,
-                                          Time now, bool must, engine::Need& need) {
+                                          engine::Need& need) {
   need = {.wants_readable = true};
   const auto has_crc = stream.has_crc(fd);
   if (!has_crc && to_int(has_crc.error()) == EAGAIN) return State::kUnderWay;
   if (!has_crc) return fail(to_int(has_crc.error()), "the peer has no one-sided operations");
-  using engine::Haste;
-  const Haste haste = must ? Haste::kMust : now >= decide_by_ ? Haste::kSome : Haste::kNone;
-  const auto decision = stream.decide(fd, haste);
-  if (decision != engine::Decision::kMade) {
-    const bool is_soon = decision == engine::Decision::kSoon;
-    if (!is_soon || decide_by_ == kNever) decide_by_ = is_soon ? now + kTimeToDecide : kNever;
-    need.deadline = decide_by_;
-    return State::kUnderWay;
-  }
   // Nothing of ours needs the peer to speak first.
   agreement_ = {.is_initiator = true,
                 .revision = MPA_REVISION_ENHANCED,
                 .has_crc = *has_crc,
                 .ird = DDPSOCK_ONE_SIDED_DEPTH,
                 .ord = DDPSOCK_ONE_SIDED_DEPTH};
-  const auto shared = stream.memory();
-  if (!shared) return start_on(fd, engine::BetweenChunks(stream), qp);
-  auto memory = engine::shm::MessageMemory::beside(shared->at, shared->secret,
-                                                   {.netns = kNoNetns, .cookie = shared->name},
-                                                   shared->is_connected_end);
-  if (!memory) return fail(to_int(memory.error()), "no memory for one-sided operations");
-  memory_ = std::move(*memory);
-  return start_on(fd, engine::InMemoryBesideStream(*memory_, stream), qp);
-}
-
-Startup::State Startup::start_on(int fd, const engine::Medium& medium, engine::Qp& qp) {
+  const engine::BetweenChunks medium(stream);
   const auto started =
       qp.start({.lower = engine::lower_layer_of(fd), .medium = &medium, .agreed = agreement_});
   if (!started) return fail(errno_of(started.error()), "the connection was lost");

@@ -41,9 +41,7 @@ class Startup {
   };
   // As far as it goes on socket `fd`. kUp, kRefusing, kFailed: once.
   State advance(int fd, engine::Qp& qp, Time now, engine::Need& need);
-  // `must`: there is something to be said, so that what is open has to be decided.
-  State advance_on_stream(int fd, engine::OneSidedWay& stream, engine::Qp& qp, Time now, bool must,
-                          engine::Need& need);
+  State advance_on_stream(int fd, engine::OneSidedWay& stream, engine::Qp& qp, engine::Need& need);
 
   // What it goes by, and what has come of it. The memory outlives the queue pair.
   const Plan& plan() const { return plan_; }
@@ -68,15 +66,11 @@ class Startup {
   State fail_handshake(engine::Qp& qp);
   State fail(int error, const char* reason);
 
-  State start_on(int fd, const engine::Medium& medium, engine::Qp& qp);
-
   Plan plan_;
   std::unique_ptr<connecting::Handshake> handshake_;
   mpa::Agreement agreement_{};
   std::atomic<bool> is_held_{false};
   std::atomic<int> socket_error_{0};
-  std::unique_ptr<engine::shm::MessageMemory> memory_;  // beside a stream's
-  Time decide_by_ = kNever;
   int error_ = 0;
   const char* reason_ = "";
   bool is_up_ = false;

@@ -116,8 +116,6 @@ class Qp {
   bool wants_close() const;
 
   QpState state() const { return state_; }
-  // Nothing is posted that is not done.
-  bool is_at_rest() const { return sends_.is_drained(); }
   // Neither failed nor ended.
   bool is_open() const { return state_ == QpState::kRts || state_ == QpState::kClosing; }
   const TerminateInfo& terminate_info() const { return info_; }

@@ -158,9 +158,6 @@ enum class Way : uint8_t { kWire, kMemory, kWireAgain };
 // After its end was told, so many bells find out whether the peer still reads.
 inline constexpr uint8_t kBellsToNotice = 2;
 
-// Do queue pairs reach each other by memory beside the stream's, and not between chunks?
-enum class Link : uint8_t { kNone, kUndecided, kMemory };
-
 // The part of a stream that lies in memory shared with the peer (shm). The mapping itself is
 // each process's own (Connection).
 struct Memory {
@@ -211,8 +208,6 @@ struct Record {
   // One-sided operations have been used; for good. The process whose queue pair it is, 0: none.
   std::atomic<bool> is_one_sided{false};
   std::atomic<uint32_t> one_sided_owner{0};
-  std::atomic<Link> link{Link::kNone};
-  std::atomic<bool> has_linked{false};  // a queue pair by memory has been
   std::atomic<int32_t> fault{0};    // an errno that recv() has to tell: its stream was ended by us
   std::atomic<bool> has_crc{true};  // until the start-up frames agree otherwise
   std::atomic<bool> has_failure{false};

@@ -58,14 +58,6 @@ class RefusingWay final : public ddpsock::engine::OneSidedWay {
     return refuse();
   }
   uint32_t max_chunk() const override { return 0; }
-  ddpsock::engine::Decision decide(int, ddpsock::engine::Haste) override {
-    return ddpsock::engine::Decision::kMade;
-  }
-  std::optional<ddpsock::engine::QueuePairMemory> memory() const override { return {}; }
-  ddpsock::Status<> ring(int) override { return refuse(); }
-  Result<bool> heed(int) override { return refuse(); }
-  bool is_shut() const override { return false; }
-  void fail(int, int, const char*) override {}
 
  private:
   static std::unexpected<ddpsock::Errno> refuse() { return fail_errno(EOPNOTSUPP); }

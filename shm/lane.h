@@ -151,8 +151,8 @@ struct LaneTx {
 };
 
 struct LaneRx {
-  uint64_t head = 0;
-  uint64_t octets = 0;  // taken from the kernel
+  std::atomic<uint64_t> head{0};  // for pollers, too, that have no lease
+  uint64_t octets = 0;            // taken from the kernel
 };
 
 class LaneWriter {
@@ -430,10 +430,10 @@ class LaneReader {
   // The same `skip` bytes further on.
   Bytes at(size_t skip, size_t most) const {
     const uint64_t tail = tail_now();
-    const uint64_t size = tail - s_.head;
+    const uint64_t size = tail - head();
     if (size > kMostBytes) return {nullptr, 0, true};
     if (skip >= size) return {nullptr, 0};
-    const uint64_t p = s_.head + skip;
+    const uint64_t p = head() + skip;
     if (tail - p <= kMostBesideTail) {
       if (const Bytes copy = beside_tail(tail, tail - p); copy.size != 0)
         return {copy.data, std::min(most, copy.size)};
@@ -459,20 +459,21 @@ class LaneReader {
   [[nodiscard]] bool take(const Bytes& bytes, uint32_t cpu) {
     if (bytes.spilt_at != kNowhere) [[unlikely]]
       give_back(bytes.spilt_at, bytes.size);
-    s_.head += bytes.size;
+    const uint64_t head = this->head() + bytes.size;
+    s_.head.store(head, std::memory_order_relaxed);
     if (lane_.reader.cpu.load(std::memory_order_relaxed) != cpu)
       lane_.reader.cpu.store(cpu, std::memory_order_relaxed);
-    lane_.reader.head.store(s_.head, std::memory_order_seq_cst);
+    lane_.reader.head.store(head, std::memory_order_seq_cst);
     const uint32_t wanted = lane_.bell.room_wanted.load(std::memory_order_seq_cst);
     return wanted != 0 && size() < wanted;
   }
 
   size_t size() const {
-    const uint64_t n = tail_now() - s_.head;
+    const uint64_t n = tail_now() - head();
     return n <= kMostBytes ? static_cast<size_t>(n) : 0;
   }
   // Also of one that is corrupt: it has something to say.
-  bool is_empty() const { return tail_now() == s_.head; }
+  bool is_empty() const { return tail_now() == head(); }
 
   // No more is published after this, and the writer sends no octet that is not counted by now.
   void close() { close_lane(lane_.writer.tail); }
@@ -538,6 +539,7 @@ class LaneReader {
   // More are never under way: sockets do not hold so many.
   static constexpr uint64_t kMostOctets = uint64_t{1} << 32;
 
+  uint64_t head() const { return s_.head.load(std::memory_order_relaxed); }
   uint64_t tail_now() const {
     return lane_.writer.tail.load(std::memory_order_acquire) & ~kClosedBit;
   }

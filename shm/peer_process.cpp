@@ -14,10 +14,17 @@ bool PeerProcess::read(std::span<const RemoteRange> from, std::span<const MutByt
   if (pid_ == 0 || from.size() > kMostRanges || to.size() > kMostRanges) return false;
   uint64_t found = ~secret_;
   size_t octets = sizeof found;
+  uint64_t asked = 0;
   for (size_t i = 0; i < to.size(); ++i) {
     local[i] = {to[i].data(), to[i].size()};
     octets += to[i].size();
   }
+  // A peer whose ranges are longer would have us take its bytes for the proof.
+  for (const RemoteRange& range : from) {
+    if (range.length > octets - sizeof found - asked) return false;
+    asked += range.length;
+  }
+  if (asked != octets - sizeof found) return false;
   for (size_t i = 0; i < from.size(); ++i)
     remote[i] = {reinterpret_cast<void*>(from[i].address), from[i].length};
   local[to.size()] = {&found, sizeof found};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Reading the memory of the process at the other end, at one copy and without its help. Only ever
-// reading, and each read brings along the connection's secret from where the peer has mapped it,
+// reading, and each read brings along a secret of the connection from where the peer has mapped it,
 // out of the same address space in the same system call, and what lies there where our own mark
 // does: so what was read is the peer's and not ours, whatever the process id means by now and
 // whatever the process has become.
@@ -34,8 +34,8 @@ class PeerProcess {
   // Whether that is true, and the kernel lets us (ptrace rules, seccomp).
   [[nodiscard]] bool can_read() const { return read({}, {}); }
 
-  // Fills `to` from `from`; both as long, at most kMostRanges each. False: it was not the peer's,
-  // or not there; `to` may have been written.
+  // Fills `to` from `from`, at most kMostRanges each, whose lengths may be the peer's word. False:
+  // it was not the peer's, or not there, or not as much; `to` may have been written.
   [[nodiscard]] bool read(std::span<const RemoteRange> from, std::span<const MutBytes> to) const;
 
  private:

@@ -10,8 +10,8 @@
 namespace ddpsock::engine::shm {
 namespace {
 
-static_assert(kPage == kLanePage && kQueuePairsSize % kPage == 0);
-constexpr size_t kSegmentSize = kLanesSize + 2 * kRingsSize + kQueuePairsSize;
+static_assert(kPage == kLanePage);
+constexpr size_t kSegmentSize = kLanesSize + 2 * kRingsSize;
 // Another layout gets another number.
 constexpr uint64_t kLayout = 0x0009'6d656d'70646464 ^ kSegmentSize;
 // SegmentHead::phase. Above them a count.
@@ -132,19 +132,6 @@ bool Segment::stay_on_wire() {
 
 bool Segment::stays_on_wire() const {
   return (phase() & kStays) != 0;
-}
-
-QueuePairWay Segment::decide_queue_pairs(QueuePairWay way) {
-  auto undecided = static_cast<uint32_t>(QueuePairWay::kUndecided);
-  if (head_of(this).queue_pair_way.compare_exchange_strong(undecided, static_cast<uint32_t>(way)))
-    return way;
-  return queue_pair_way();
-}
-
-QueuePairWay Segment::queue_pair_way() const {
-  const uint32_t word = head_of(this).queue_pair_way.load();
-  return word <= static_cast<uint32_t>(QueuePairWay::kMemory) ? QueuePairWay{word}
-                                                              : QueuePairWay::kWire;
 }
 
 void Segment::unmap() {

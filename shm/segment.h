@@ -35,21 +35,11 @@ struct SegmentHead {
   // has sent FPDUs since they were both there.
   std::atomic<uint64_t> phase;
   Secret secret;
-  std::atomic<uint32_t> queue_pair_way;  // QueuePairWay
 };
 static_assert(sizeof(SegmentHead) <= kLine);
 
 // The lanes' own pages, then their rings.
 inline constexpr size_t kLanesSize = 2 * kLanePage;
-
-// How the queue pairs of both ends, if there will be any, reach each other. Decided once.
-enum class QueuePairWay : uint32_t {
-  kUndecided = 0,
-  kMemory = 1,  // by records in the part of this memory that is theirs
-  kWire = 2,    // by FPDUs between the stream's
-};
-// That part, behind all else: there is no memory for it before it is used.
-inline constexpr size_t kQueuePairsSize = 576 * 1024;
 
 // Which end: the one that connected writes lane 0.
 enum class End : uint8_t { kConnected = 0, kAccepted = 1 };
@@ -88,12 +78,6 @@ class Segment {
   // The stream will never move, whatever is being sent. False: it has.
   [[nodiscard]] bool stay_on_wire();
   bool stays_on_wire() const;
-
-  // The way of queue pairs is `way`, unless it was decided before: as it is now. What the peer
-  // wrote is kMemory or kWire.
-  QueuePairWay decide_queue_pairs(QueuePairWay way);
-  QueuePairWay queue_pair_way() const;
-  uint8_t* queue_pairs() { return bytes() + kLanesSize + 2 * kRingsSize; }
 
   // The mapping of this process goes; what other processes map stays.
   void unmap();

@@ -8,8 +8,8 @@
 // departure.h, raw.h and turning.h are the way back to plain TCP; memory.h brings the bytes into
 // shared memory, memory_tx.h and memory_rx.h send and receive there, leaving.h brings them back;
 // watching.h tells who watches; one_sided.h and one_sided_rx.h share the connection with a queue
-// pair, link.h shares its memory with one; identity.h says whether a number is still its socket's.
-// user_stream.h is how they are called.
+// pair; identity.h says whether a number is still its socket's. user_stream.h is how they are
+// called.
 //
 // All of them: `fd` is the number that the program's call came with. Functions that return int
 // return 0 or the errno value for that call, but for still(), and keep errno only where they say
@@ -70,8 +70,6 @@ struct Connection {
   bool is_beyond_next() const { return inbox.is_beyond_next(rx.msn, rx.mo); }
   // This process's; nullptr: it has none.
   OneSided* queue_pair() const;
-  bool has_one_sided() const { return r.is_one_sided || r.link != Link::kNone; }
-  bool is_linked() const { return r.link.load() == Link::kMemory; }
 
   ChunkReader reader() const { return {rx.msn, rx.mo, r.has_crc, speaks_raw()}; }
   // Behind an FPDU of the stream.

@@ -198,7 +198,7 @@ PlainReturn return_to_plain(Connection& c, int fd) {
     return {State::kPlain, ""};
   // A vfork child's numbers are not its parent's: nothing of this one goes to another socket.
   if (!is_my_cookie(c, fd)) return {State::kPlain, ""};
-  if (c.has_one_sided()) return {State::kRefused, "it has one-sided operations"};
+  if (c.r.is_one_sided) return {State::kRefused, "it has one-sided operations"};
   static constexpr char kCannot[] = "the peer's library cannot return to plain TCP";
   if (c.rx.is_started && !c.speaks_raw()) return {State::kRefused, kCannot};
   leave_memory(c, fd);

@@ -10,7 +10,6 @@
 #include "ddp/segment.h"
 #include "stream/kernel_socket.h"
 #include "stream/leaving.h"
-#include "stream/link.h"
 #include "stream/octets.h"
 #include "stream/one_sided.h"
 #include "stream/raw.h"
@@ -48,9 +47,6 @@ TermCode judge(const ddp::UntaggedView& v, uint32_t msn, uint32_t mo) {
 static void send_terminate(Connection& c, int fd, TermCode code, Bytes segment);
 
 int take_control(Connection& c, int fd, Bytes fpdu) {
-  const bool is_undecided = c.r.link.load(std::memory_order_relaxed) == Link::kUndecided;
-  if (is_undecided && fpdu.size() >= kChunkHeader && !is_raw_message(c, fpdu.data())) [[unlikely]]
-    note_decided_by_wire(c);
   if (c.r.is_one_sided.load(std::memory_order_relaxed)) {
     const int e = hand_over(c, fpdu);
     if (e == 0 && is_watched()) tell_received(c, fpdu);

@@ -179,12 +179,11 @@ TEST(SmallChunks, OfEverySizeThatIsSentAtOnce) {
 // A process that has begun with one-sided operations drains the stream (one_sided_rx.cpp).
 struct NoOperations final : OneSided {
   void wake() override {}
-  bool take_in() override {
+  void take_in() override {
     uint8_t bytes[4096];
     const MutBytes all[] = {bytes};
     while (arrived.pop(all) > 0) continue;
     arrived.note_done();
-    return true;
   }
   int flush() override { return 0; }
 };
@@ -235,13 +234,12 @@ TEST_F(HostileWire, WithoutABlockACallBesideOneSidedOperationsEnds) {
 struct DeafOperations final : OneSided {
   static constexpr int kMost = 1000;
   void wake() override {}
-  bool take_in() override {
-    if (++times_asked < kMost) return true;
+  void take_in() override {
+    if (++times_asked < kMost) return;
     uint8_t bytes[4096];
     const MutBytes all[] = {bytes};
     while (arrived.pop(all) > 0) continue;
     arrived.note_done();
-    return true;
   }
   int flush() override { return 0; }
   int times_asked = 0;

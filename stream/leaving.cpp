@@ -29,7 +29,6 @@
 #include "stream/identity.h"
 #include "stream/kernel_socket.h"
 #include "stream/lanes.h"
-#include "stream/link.h"
 #include "stream/memory_rx.h"
 #include "stream/memory_start.h"
 #include "stream/octets.h"
@@ -209,8 +208,7 @@ void note_linger(Connection& c, bool is_resetting) {
 }
 
 static MemoryState left_state(const Connection& c) {
-  return c.r.one_sided_owner.load() != 0 && !c.is_linked() ? MemoryState::kYielded
-                                                           : MemoryState::kLeft;
+  return c.r.one_sided_owner.load() != 0 ? MemoryState::kYielded : MemoryState::kLeft;
 }
 
 // REQUIRES: the send lease. FPDUs follow.
@@ -290,7 +288,6 @@ bool close_lanes(Connection& c, int fd, bool is_sender) {
 
 void leave_memory(Connection& c, int fd) {
   const base::KeepErrno keep;
-  keep_queue_pairs_out(c);
   if (!close_lanes(c, fd)) return;
   await_writer(c);
   // It may have come to its end without another look at the lane.

@@ -11,7 +11,6 @@
 #include "stream/hold.h"
 #include "stream/io_cursor.h"
 #include "stream/lanes.h"
-#include "stream/link.h"
 #include "stream/memory_receiver.h"
 #include "stream/memory_tx.h"
 #include "stream/octets.h"
@@ -31,11 +30,15 @@ const shm::Lane* lane_if_mapped(const Connection& c, const std::atomic<Way>& way
   return segment != nullptr ? &segment->lane_from(from) : nullptr;
 }
 bool may_send_briefly(const Connection& c, size_t size) {
-  if (size - 1 >= kMostBrief) return false;
+  if (size - 1 >= kMostBrief || c.is_spill_keeper.load(std::memory_order_relaxed)) return false;
   const shm::Lane* lane = lane_if_mapped(c, c.r.memory.sending, c.r.memory.end);
   return lane != nullptr && lane->bell.armed.load(std::memory_order_relaxed) == 0;
 }
 bool may_receive_briefly(const Connection& c) {
+  // Who may be told of edges by pollers that are not known must have each bell.
+  if (ReadingHabit::waits_for_edges() &&
+      c.lazy_thread.load(std::memory_order_relaxed) != base::thread_id())
+    return false;
   const shm::Lane* lane = lane_if_mapped(c, c.r.memory.receiving, other(c.r.memory.end));
   return lane != nullptr && lane->writer.tail.load(std::memory_order_relaxed) !=
                                 lane->reader.head.load(std::memory_order_relaxed);
@@ -44,8 +47,8 @@ bool may_receive_briefly(const Connection& c) {
 // With the lease of either direction.
 bool is_usual(const Connection& c) {
   return c.tx.is_started && c.rx.is_started && c.rx.error == 0 && !c.is_turned() &&
-         !c.has_one_sided() && c.segment.load(std::memory_order_relaxed) != nullptr &&
-         !is_watched();
+         !c.r.is_one_sided.load(std::memory_order_relaxed) &&
+         c.segment.load(std::memory_order_relaxed) != nullptr && !is_watched();
 }
 
 bool is_sending_usual(const Connection& c) {
@@ -59,11 +62,8 @@ bool is_sending_usual(const Connection& c) {
 
 bool is_receiving_usual(const Connection& c) {
   const Memory& m = c.r.memory;
-  // Who may be told of edges by pollers that are not known must have each bell.
-  const bool may_want_edges = ReadingHabit::waits_for_edges() &&
-                              c.lazy_thread.load(std::memory_order_relaxed) != base::thread_id();
   return is_usual(c) && m.receiving.load(std::memory_order_relaxed) == Way::kMemory &&
-         m.state == MemoryState::kJoined && !c.rx.is_drained && !may_want_edges;
+         m.state == MemoryState::kJoined && !c.rx.is_drained;
 }
 
 }  // namespace
@@ -100,8 +100,9 @@ std::optional<Io> receive_briefly(Connection& c, int fd, const iovec& to, int fl
   const size_t size = std::min({to.iov_len, lying, kMostBrief});
   const bool is_all = size == lying;
   // A call that returns less than it could says that there is no more.
-  if (size == 0 || (!is_all && size != to.iov_len) ||
-      size < static_cast<size_t>(std::max(c.rx.low_water.load(), 1)))
+  // Nor if FPDUs may lie behind it.
+  const bool is_whole = size == to.iov_len || (is_all && !lane->is_leaving());
+  if (size == 0 || !is_whole || size < static_cast<size_t>(std::max(c.rx.low_water.load(), 1)))
     return std::nullopt;
   const uint64_t octets = lane->octets_unread();
   const bool may_lie = may_bell_lie(c, octets);
@@ -114,12 +115,7 @@ std::optional<Io> receive_briefly(Connection& c, int fd, const iovec& to, int fl
   c.r.received.bytes_copied.add(size);
   c.habit.on_prompt(base::thread_id());
   if (is_all && !may_lie) settle_behind(c, fd, *lane);
-  base::Spin::mine().note_peer(lane->peer_cpu());
-  const Io io = Io::ok(static_cast<ssize_t>(size));
-  if (!c.has_one_sided()) return io;
-  // They have begun meanwhile.
-  hold.end();
-  return behind_link(c, io);
+  return Io::ok(static_cast<ssize_t>(size));
 }
 
 }  // namespace ddpsock::engine

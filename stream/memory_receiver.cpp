@@ -335,14 +335,6 @@ bool MemoryReceiver::refresh() {
   return lane_->size() > 0;
 }
 
-// One stays for the bytes that are there; the others are filler where there is no room.
-void MemoryReceiver::heed() {
-  settle();
-  const uint64_t unread = lane_->octets_unread();
-  if (unread <= kMostBells / 2 || lane_->is_empty() || lane_->size() > shm::kMostBytes / 2) return;
-  eat_many(unread - 1);
-}
-
 Io MemoryReceiver::finish() {
   note_habit();
   if (got_ > 0 && error_ == 0 && !has_left_ && !is_over_ &&

@@ -30,8 +30,6 @@ class MemoryReceiver {
   MemoryReceiver(Connection& c, int fd, IoCursor& to, int flags, size_t& got);
   Io run();
   bool refresh();
-  // Octets have come, which may stand for no bytes: takes those that are stale.
-  void heed();
   // The peer has left the memory and all in it was read: the rest comes by the wire.
   bool has_left() const { return has_left_; }
 

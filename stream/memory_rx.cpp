@@ -147,8 +147,7 @@ Glance glance(const Connection& c) {
   }
   const shm::Lane& in = segment->lane_from(other(m.end));
   const uint64_t tail = in.writer.tail.load(std::memory_order_acquire);
-  const uint64_t unread =
-      (tail & ~shm::kClosedBit) - in.reader.head.load(std::memory_order_relaxed);
+  const uint64_t unread = (tail & ~shm::kClosedBit) - m.rx.head.load(std::memory_order_relaxed);
   const uint64_t mark = std::min(
       static_cast<size_t>(c.rx.low_water.load(std::memory_order_relaxed)), shm::kAsGoodAsFull);
   const bool has_ended = in.writer.has_ended.load(std::memory_order_relaxed) != 0;

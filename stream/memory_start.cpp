@@ -388,16 +388,6 @@ Io send_before_memory(Connection& c, int fd, std::span<const iovec> from, int fl
   return Sender(c, fd, from, flags).run();
 }
 
-bool move_now(Connection& c, int fd) {
-  const shm::Segment* segment = c.segment.load(std::memory_order_acquire);
-  if (segment == nullptr || !c.tx.is_started || !c.rx.is_started || c.tx.is_shut) return false;
-  if (c.r.memory.sending == Way::kMemory) return true;
-  if (c.r.memory.sending != Way::kWire || c.tx.tail_block != Blocks::kNoBlock) return false;
-  if (!may_send_in_memory(c, fd)) return false;
-  begin_sending_in_memory(c, fd);
-  return true;
-}
-
 bool is_at_memory(Connection& c) {
   const shm::Segment* segment = c.segment.load(std::memory_order_acquire);
   if (segment == nullptr || c.r.memory.receiving != Way::kWire || !c.rx.is_started) return false;

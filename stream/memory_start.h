@@ -17,8 +17,6 @@ int offer_memory_later(Connection& c, int fd);
 void note_life(const Connection& c);
 bool are_lives_short();
 Io send_before_memory(Connection& c, int fd, std::span<const iovec> from, int flags);
-// What is sent from now on goes by memory, if that can be said at once. REQUIRES: the send lease.
-bool move_now(Connection& c, int fd);
 // REQUIRES: the receive lease.
 void note_invitation(Connection& c, const stream::MemoryOffer& offer);
 int try_to_join(Connection& c, int fd);

@@ -32,7 +32,7 @@ namespace {
 
 struct NoOperations final : OneSided {
   void wake() override {}
-  bool take_in() override { return false; }
+  void take_in() override {}
   int flush() override { return 0; }
 };
 
@@ -1310,9 +1310,8 @@ TEST(MemoryStart, LeftWhileFpdusAreSentItGivesTheProgramsOptionsBack) {
       base::sys.send = real;
       left_in = fd;
       std::thread([fd] {
-        if (begun == nullptr) return leaver->leave_memory(fd);
-        (void)leaver->one_sided_way().begin(fd, *begun);
-        leaver->one_sided_way().decide(fd, Haste::kMust);
+        begun != nullptr ? void(leaver->one_sided_way().begin(fd, *begun))
+                         : leaver->leave_memory(fd);
       }).join();
       return ::send(fd, p, n, flags);
     };

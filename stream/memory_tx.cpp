@@ -107,19 +107,6 @@ class MemorySender {
     if (may_send_in_vain(c_, errno, published)) return true;
     return fail_gone(errno);
   }
-  int ring_alone() {
-    if (lane_->is_closed()) return EPIPE;
-    const ssize_t n = send_octets(1, 0);
-    c_.r.sent.bells_rung.add(1);
-    if (n == 0) return EPIPE;
-    if (n > 0 || errno == EAGAIN) return 0;
-    if (is_kernel_short()) return EBUSY;
-    keep_send_error(c_, errno);
-    return 0;
-  }
-  void refuse() {
-    if (!lane_->is_closed()) fill_wire(SIZE_MAX);
-  }
   size_t sent() const { return sent_; }
   int error() const { return error_; }
   bool is_gone() const { return is_gone_; }
@@ -378,6 +365,7 @@ bool is_look_at_peer_due(const Memory& m) {
 }
 
 Io ring_for_published(Connection& c, int fd, size_t n, int flags) {
+  const base::KeepErrno keep;
   IoCursor nothing({});
   MemorySender sender(c, fd, nothing, flags);
   if (sender.ring(n)) {
@@ -396,18 +384,6 @@ static bool has_promised_room(const Connection& c) {
   const uint64_t tail = out.writer.tail.load(std::memory_order_acquire) & ~shm::kClosedBit;
   const uint64_t queued = tail - out.reader.head.load(std::memory_order_acquire);
   return queued + kRoomOfAPromise <= shm::kMostBytes;
-}
-
-int ring_alone(Connection& c, int fd) {
-  IoCursor nothing({});
-  return MemorySender(c, fd, nothing, MSG_DONTWAIT).ring_alone();
-}
-
-void refuse_in_kernel(Connection& c, int fd) {
-  Hold hold(c, c.tx.lease);
-  if (!hold.try_take() || c.r.memory.sending != Way::kMemory || c.is_sending_beyond_reach()) return;
-  IoCursor nothing({});
-  MemorySender(c, fd, nothing, MSG_DONTWAIT).refuse();
 }
 
 bool is_send_ready(Connection& c, int fd) {

@@ -14,12 +14,6 @@ Io send_in_memory(Connection& c, int fd, std::span<const iovec> from, int flags)
 bool is_look_at_peer_due(const Memory& m);
 // The end of a call that has published `n` bytes, for which the peer is to be rung.
 Io ring_for_published(Connection& c, int fd, size_t n, int flags);
-// A bell that is not the stream's own. 0; EPIPE: the lane is closed, no octet follows; EBUSY: the
-// kernel has no memory for one. REQUIRES: the same.
-int ring_alone(Connection& c, int fd);
-// The kernel is to refuse what the program sends, too, as long as the peer does nothing. REQUIRES:
-// no lease.
-void refuse_in_kernel(Connection& c, int fd);
 // Stream::is_send_ready().
 bool is_send_ready(Connection& c, int fd);
 

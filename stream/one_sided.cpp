@@ -19,7 +19,6 @@
 #include "stream/io_cursor.h"
 #include "stream/kernel_socket.h"
 #include "stream/leaving.h"
-#include "stream/link.h"
 #include "stream/sender.h"
 #include "stream/start.h"
 #include "stream/tx.h"
@@ -104,7 +103,6 @@ Status<> begin_one_sided(Connection& c, int fd, OneSided& queue_pair) {
   if (c.r.peer == Peer::kUnknown && !c.rx.is_started) return fail_errno(ENOTCONN);
   if (c.rx.is_started && (c.r.peer_features & DDPSOCK_FEATURE_ONE_SIDED) == 0)
     return fail_errno(EOPNOTSUPP);
-  if (!may_begin_link(c)) return fail_errno(EOPNOTSUPP);
   if (!queue_pair.arrived.open()) return fail_errno(ENOMEM);
   const uint32_t me = c.arena.family.my_name();
   if (me == 0) return fail_errno(ENOMEM);
@@ -118,9 +116,8 @@ Status<> begin_one_sided(Connection& c, int fd, OneSided& queue_pair) {
   c.unanswered.store(0);
   c.queue_pair_generation.store(base::process_generation(), std::memory_order_relaxed);
   c.own_queue_pair.store(&queue_pair, std::memory_order_release);
-  auto none = Link::kNone;
-  if (!c.r.is_one_sided.load()) c.r.link.compare_exchange_strong(none, Link::kUndecided);
-  decide_way(c, fd, Haste::kNone);
+  leave_memory(c, fd);
+  c.r.is_one_sided.store(true);
   return {};
 }
 

@@ -5,50 +5,22 @@
 #ifndef DDPSOCK_STREAM_ONE_SIDED_WAY_H_
 #define DDPSOCK_STREAM_ONE_SIDED_WAY_H_
 
-#include <optional>
-
 #include "base/result.h"
-#include "engine/bell_way.h"
 #include "engine/fpdu_way.h"
 
 namespace ddpsock::engine {
 
 class OneSided;  // queue_pair.h
 
-// What two queue pairs share that reach each other by memory (doc/decisions/0065). `name` is the
-// connection's alone, the same at both ends, and does not betray the secret.
-struct QueuePairMemory {
-  uint8_t* at;  // the stream's own mapping
-  uint64_t secret, name;
-  bool is_connected_end;
-};
-
-// How a queue pair will reach its peer depends on both ends, and on where the stream's bytes are.
-enum class Haste : uint8_t {
-  kNone,
-  kSome,  // it has waited long enough, if both ends have said who they are
-  kMust,  // there is something to be said
-};
-enum class Decision : uint8_t {
-  kMade,
-  kSoon,   // ask again in a while
-  kLater,  // ... when something has come
-};
-
 // A stream's, which stays its owner (Stream::one_sided_way()). `fd`, threads and signals: as for
 // all calls of a Stream.
-class OneSidedWay : public FpduWay, public BellWay {
+class OneSidedWay : public FpduWay {
  public:
   // One-sided operations are this process's from then on, by a queue pair on this way, which must
   // stay until no call is running after end(). EOPNOTSUPP: the peer or another process that has
   // them says no. ENOTCONN: not decided yet. ENOMEM.
   virtual Status<> begin(int fd, OneSided& queue_pair) = 0;
   virtual void end() = 0;
-  // Between begin() and end().
-  virtual Decision decide(int fd, Haste haste) = 0;
-  // Once that is made: nothing, where FPDUs go between chunks (FpduWay); else it is BellWay
-  // that is of use.
-  virtual std::optional<QueuePairMemory> memory() const = 0;
   // What the peer's start-up frame says: whether FPDUs have CRCs. EAGAIN before it has come,
   // EOPNOTSUPP if the peer says no.
   virtual Result<bool> has_crc(int fd) = 0;

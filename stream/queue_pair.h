@@ -78,12 +78,10 @@ class OneSided {
   // free again, or has ended. Async-signal-safe; called with leases held.
   virtual void wake() = 0;
   // What has arrived is done when it returns, so that stream bytes which came later may be
-  // delivered; of what lies in memory, as much as one turn takes. False: it is over, or has not
-  // begun. REQUIRES: the stream's receive lease, but for a queue pair in memory.
-  virtual bool take_in() = 0;
+  // delivered. REQUIRES: the stream's receive lease.
+  virtual void take_in() = 0;
   // The program is about to send: what was posted before goes first, as far as it need not wait for
-  // the peer. 0, or EAGAIN: the kernel refused, or there is no room in memory. REQUIRES: the
-  // stream's send lease, but for a queue pair in memory.
+  // the peer. 0, or EAGAIN: the kernel refused. REQUIRES: the stream's send lease.
   virtual int flush() = 0;
 
   FpduFifo arrived;

@@ -83,7 +83,7 @@ int take_raw_message(Connection& c, int fd, Bytes ulpdu) {
   const bool is_mark = message && message->kind == DDPSOCK_RAW_MARK;
   const bool is_offer = message && message->kind == DDPSOCK_RAW_OFFER;
   if (!message || c.rx.mo != 0 || (is_offer && c.r.role != Role::kResponder) ||
-      (is_mark && (message->number > c.r.raw.asked_bytes || c.has_one_sided())))
+      (is_mark && (message->number > c.r.raw.asked_bytes || c.r.is_one_sided)))
     return fail_protocol(c, fd, TermCode::operation(RDMAP_ECODE_UNEXPECTED_OPCODE), ulpdu);
   ++c.rx.msn;
   note_fpdu_read(c);
@@ -113,7 +113,7 @@ static bool has_all_been_seen(const Connection& c, uint32_t msn_seen) {
 }
 
 void answer_raw(Connection& c, int fd, const RawMessage& question) {
-  if (c.has_one_sided() || c.r.raw.is_tx_plain || !c.tx.is_started || c.tx.is_shut) return;
+  if (c.r.is_one_sided || c.r.raw.is_tx_plain || !c.tx.is_started || c.tx.is_shut) return;
   if (c.is_state(StreamState::kFailed) || !has_all_been_seen(c, question.number)) return;
   if (c.tx.tail_block != Blocks::kNoBlock) {
     if (const int e = flush_tail(c, fd, false); e != 0) return keep_send_error(c, e);

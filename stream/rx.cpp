@@ -14,7 +14,6 @@
 #include "stream/kernel_socket.h"
 #include "stream/lanes.h"
 #include "stream/leaving.h"
-#include "stream/link.h"
 #include "stream/looks.h"
 #include "stream/memory_receiver.h"
 #include "stream/memory_rx.h"
@@ -214,11 +213,7 @@ Io recv_now(Connection& c, int fd, std::span<const iovec> to, int flags) {
       MSG_DONTWAIT | MSG_PEEK | MSG_WAITALL | MSG_TRUNC | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC;
   if ((flags & ~kKnown) != 0)
     return Io::fail(decide_before_writing(c, fd) != 0 ? EPROTOTYPE : EOPNOTSUPP);
-  const Io io =
-      (flags & MSG_PEEK) != 0 ? look_on(c, fd, to, flags) : recv_held(c, fd, to, flags, nullptr);
-  if (io.count > 0 && c.r.link.load(std::memory_order_relaxed) != Link::kNone) [[unlikely]]
-    return behind_link(c, io);
-  return io;
+  return (flags & MSG_PEEK) != 0 ? look_on(c, fd, to, flags) : recv_held(c, fd, to, flags, nullptr);
 }
 
 void keep_error(Connection& c, int error) {

@@ -54,7 +54,7 @@ std::optional<RawMessage> Scan::message(Bytes bytes, const Fpdu& fpdu, uint32_t 
   if (c_.r.has_crc && !ChunkReader::is_intact(whole)) return std::nullopt;
   const auto message = decode_raw(mpa::ulpdu_of(whole), msn);
   const bool is_refused = message && message->kind == DDPSOCK_RAW_MARK &&
-                          (message->number > c_.r.raw.asked_bytes || c_.has_one_sided());
+                          (message->number > c_.r.raw.asked_bytes || c_.r.is_one_sided);
   return is_refused ? std::nullopt : message;
 }
 

@@ -19,7 +19,6 @@
 #include "stream/identity.h"
 #include "stream/io_cursor.h"
 #include "stream/kernel_socket.h"
-#include "stream/link.h"
 #include "stream/memory_start.h"
 #include "stream/memory_tx.h"
 #include "stream/one_sided.h"
@@ -164,9 +163,6 @@ Io send_now(Connection& c, int fd, std::span<const iovec> from, int flags) {
   }
   if (c.r.is_one_sided.load(std::memory_order_relaxed)) [[unlikely]]
     return send_one_sided(c, fd, from, flags);
-  if (c.r.link.load(std::memory_order_relaxed) != Link::kNone) [[unlikely]] {
-    if (const int e = flush_link(c, fd, flags); e != 0) return Io::fail(e);
-  }
   Hold hold(c, c.tx.lease);
   if (const int e = hold.take(fd, Hold::kSend, flags); e != 0) return Io::fail(e);
   if (const int e = tell_send_error(c, fd, flags); e != 0) [[unlikely]]

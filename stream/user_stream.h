@@ -10,7 +10,6 @@
 #include "stream/identity.h"
 #include "stream/kernel_socket.h"
 #include "stream/leaving.h"
-#include "stream/link.h"
 #include "stream/looks.h"
 #include "stream/memory_brief.h"
 #include "stream/memory_rx.h"
@@ -53,12 +52,6 @@ class UserOneSidedWay final : public OneSidedWay {
     return engine::receive_fpdus(c_, fd, to);
   }
   uint32_t max_chunk() const override { return c_.r.max_payload; }
-  Decision decide(int fd, Haste haste) override { return decide_way(c_, fd, haste); }
-  std::optional<QueuePairMemory> memory() const override { return memory_of_link(c_); }
-  Status<> ring(int fd) override { return ring_link(c_, fd); }
-  Result<bool> heed(int fd) override { return heed_link(c_, fd); }
-  bool is_shut() const override { return c_.tx.is_shut; }
-  void fail(int fd, int error, const char* why) override { fail_by_link(c_, fd, error, why); }
 
  private:
   Connection& c_;

@@ -40,7 +40,6 @@ Received MemoryCarrier::receive(Pass& pass) {
   if (is_watched_ && !pass.is_fin_received) return look_at_wire(pass);
   if (!is_watched_) link_.unwatch();
   const Turn turn = link_.receive(pass.core, pass.lock, pass.budget.bytes);
-  if (turn == Turn::kLost && link_.is_corrupt()) channel_->spoil();
   if (!is_wire_lost_) return {.turn = turn};
   link_.reap(pass.core);
   return {.turn = Turn::kLost};
@@ -48,7 +47,7 @@ Received MemoryCarrier::receive(Pass& pass) {
 
 bool MemoryCarrier::send_directly(rdmap::DirectWay& core, const rdmap::SendWr& wr,
                                   rdmap::DirectSegment& segment) {
-  return may_say() && link_.send_directly(core, wr, max_ulpdu_, segment);
+  return !is_wire_lost_ && link_.send_directly(core, wr, max_ulpdu_, segment);
 }
 
 // What lies unread might be for the same memory, end its registration, or fail. Once it is known
@@ -61,7 +60,7 @@ uint8_t* MemoryCarrier::locate(const rdmap::Aim& aim) {
 }
 
 bool MemoryCarrier::has_peer_placed_all() {
-  return may_say() && !link_.has_unread() && !memory_.has_reaching_ended();
+  return !is_wire_lost_ && !link_.has_unread() && !memory_.has_reaching_ended();
 }
 
 // What was read while the registration ended may be anything.
@@ -71,21 +70,6 @@ bool MemoryCarrier::fetch(const rdmap::Aim& aim, MutBytes to) {
   const shm::RemoteRange from{.address = address, .length = aim.length};
   return memory_.read_peer({&from, 1}, {&to, 1}) && peer_regions_.is_still(aim.stag) &&
          !memory_.has_reaching_ended();
-}
-
-// The end of a queue pair is to be seen where none of the stream's comes.
-void MemoryCarrier::revoke() {
-  memory_.end_reaching();
-  link_.revoke();
-  const bool is_first = !std::exchange(is_revoked_, true);
-  if (place_ == kBesideStream && is_first && !is_peer_over()) (void)send_bell(Time{});
-}
-
-// While the stream lives, in another process of the peer's. Asked now and then.
-bool MemoryCarrier::has_peer_gone(Time now) {
-  if (place_ != kBesideStream || !memory_.has_peer() || now < next_doubt_) return false;
-  next_doubt_ = now + kDoubt;
-  return !memory_.is_peer_there();
 }
 
 MemoryCarrier::~MemoryCarrier() {
@@ -131,10 +115,8 @@ Received MemoryCarrier::look_at_wire(Pass& pass) {
   pass.lock.lock();
   const bool is_lost = !n && to_int(n.error()) != EAGAIN;
   const bool has_more_wire = n && *n == room.size();
-  // Said before its last records were looked for.
-  const bool is_over = place_ == kBesideStream && memory_.has_reaching_ended();
-  const bool is_fin = (n && *n == 0) || is_over;
-  is_wire_lost_ = is_wire_lost_ || is_lost || has_peer_gone(pass.now);
+  const bool is_fin = n && *n == 0;
+  is_wire_lost_ = is_wire_lost_ || is_lost;
   if (is_fin && !last_ && tap_ != nullptr) tap_->received_fin(pass.now);
   if ((is_lost || is_fin) && !last_) last_ = link_.position() + shm::kMessageRing;
   const Turn turn = link_.receive(pass.core, pass.lock, pass.budget.bytes);
@@ -142,14 +124,13 @@ Received MemoryCarrier::look_at_wire(Pass& pass) {
   if (last_ && turn == Turn::kMore && link_.position() < *last_) return {.turn = Turn::kMore};
   // What the peer has read before its end is done, not flushed.
   if (last_ || is_wire_lost_) link_.reap(pass.core);
-  if (turn == Turn::kLost && link_.is_corrupt()) channel_->spoil();
   if (turn == Turn::kLost || is_wire_lost_) return {.turn = Turn::kLost};
   if (last_) return {.turn = turn, .end = rdmap::LlpEnd::kFinBetween};
   return {.turn = has_more_wire ? Turn::kMore : turn};
 }
 
 Turn MemoryCarrier::transmit(Pass& pass) {
-  if (is_wire_lost_ || (!may_say() && pass.core.has_output())) return Turn::kLost;
+  if (is_wire_lost_) return Turn::kLost;
   const Turn turn = link_.transmit(pass.core, pass.lock, max_ulpdu_, pass.budget.bytes);
   return turn == Turn::kLost ? turn : ring(pass, turn);
 }
@@ -165,8 +146,7 @@ Turn MemoryCarrier::ring(Pass& pass, Turn turn) {
   }
   // Whether a peer that has said its last word still reads, only a bell can tell.
   must_ring = must_ring || (pass.is_fin_received && link_.has_unread());
-  // Beside a stream a peer's end is the queue pair's, and what is sent then might bring a reset.
-  if (!must_ring || (place_ == kBesideStream && is_peer_over())) return turn;
+  if (!must_ring) return turn;
   pass.lock.unlock();
   const bool has_rung = send_bell(pass.now);
   pass.lock.lock();
@@ -182,13 +162,7 @@ bool MemoryCarrier::send_bell(Time now) {
 }
 
 void MemoryCarrier::add_to(Need& need, Turn sent, const Pass& pass) {
-  // Nothing but a question shows a peer that is gone while another process has its stream.
-  const bool is_awaited =
-      place_ == kBesideStream && (link_.has_unread() || !pass.core.is_at_rest());
-  const bool is_in_doubt = (pass.is_fin_received && link_.has_unread()) || is_awaited;
-  // Of what is named nothing has been handed over before the peer has read it.
-  const bool is_held = sent == Turn::kBlocked || link_.awaits_peer();
-  if (place_ == kBesideStream) need.wants_writable = is_held && memory_.has_peer();
+  const bool is_in_doubt = pass.is_fin_received && link_.has_unread();
   need.is_unwatched = !is_watched_;
   need.deadline = std::min(need.deadline, channel_->next_event(pass.now));
   if (is_in_doubt) need.deadline = std::min(need.deadline, pass.now + kDoubt);

@@ -3,9 +3,6 @@
 // says nothing (a Write of no octets), so that the wire stays iWARP for whoever looks at it; what
 // comes there is counted for nothing and thrown away. And it carries the end: when the peer has
 // closed it, or is gone, what lies in the memory is still taken.
-//
-// Beside a byte stream the wire is the stream's, bells are what that has for bells, and the peer
-// may be gone, or have ended its queue pair, while the stream lives (kBesideStream).
 #ifndef DDPSOCK_ENGINE_MEMORY_MEMORY_CARRIER_H_
 #define DDPSOCK_ENGINE_MEMORY_MEMORY_CARRIER_H_
 
@@ -22,12 +19,10 @@ namespace ddpsock::engine {
 
 class MemoryCarrier final : public Carrier, private DirectCarrier {
  public:
-  enum Place : uint8_t { kAlone, kBesideStream };
   // All outlive it. `regions`: of this process, what the peer may reach; nullptr: nothing.
   MemoryCarrier(std::unique_ptr<Channel> channel, shm::MessageMemory& memory,
-                shm::RegionTable* regions, const Start& start, Place place = kAlone)
-      : place_(place),
-        channel_(std::move(channel)),
+                shm::RegionTable* regions, const Start& start)
+      : channel_(std::move(channel)),
         memory_(memory),
         own_regions_(regions),
         peer_regions_(memory),
@@ -47,7 +42,10 @@ class MemoryCarrier final : public Carrier, private DirectCarrier {
   void drop(Time now) override { channel_->drop(now); }
   uint32_t mulpdu(Time) override { return link_.mulpdu(max_ulpdu_); }
   void add_to(Need& need, Turn sent, const Pass& pass) override;
-  void revoke() override;
+  void revoke() override {
+    memory_.end_reaching();
+    link_.revoke();
+  }
   bool has_news() const override {
     return is_unsettled_.load(std::memory_order_relaxed) || link_.has_record();
   }
@@ -73,13 +71,7 @@ class MemoryCarrier final : public Carrier, private DirectCarrier {
 
   bool has_peer_placed_all();
   void tell_regions(const rdmap::Qp& core);
-  bool has_peer_gone(Time now);
-  bool is_peer_over() const { return last_.has_value() || is_wire_lost_; }
-  bool may_say() const {
-    return !is_wire_lost_ && !(place_ == kBesideStream && channel_->is_shut());
-  }
 
-  const Place place_;
   const std::unique_ptr<Channel> channel_;
   shm::MessageMemory& memory_;
   shm::RegionTable* const own_regions_;
@@ -91,8 +83,6 @@ class MemoryCarrier final : public Carrier, private DirectCarrier {
   WireTap* const tap_;
   bool is_watched_ = true;  // bells come
   bool is_wire_lost_ = false;
-  bool is_revoked_ = false;
-  Time next_doubt_{};
   std::optional<uint64_t> last_;  // up to where is read behind the end of the wire
   // advance() has something to do by itself. Polled, so written only where it changes.
   std::atomic<bool> is_unsettled_{true};

@@ -68,15 +68,12 @@ Turn MemoryLink::receive(rdmap::Qp& core, Lock& lock, uint32_t budget) {
     }
     reader_.next(record_);
     if (record_.kind == Kind::kNone) break;
-    is_corrupt_ = record_.kind == Kind::kCorrupt || !has_whole_header(record_);
-    if (is_corrupt_ || !place(core, lock, record_)) {
+    if (record_.kind == Kind::kCorrupt || !has_whole_header(record_) ||
+        !place(core, lock, record_)) {
       turn = Turn::kLost;
       break;
     }
-    if (core.state() == rdmap::QpState::kTerminate) {
-      memory_.end_reaching();
-      reader_.tell_failed();
-    }
+    if (core.state() == rdmap::QpState::kTerminate) memory_.end_reaching();
     reader_.take(record_);
     octets += record_.size;
     if (record_.range_count == 0) continue;

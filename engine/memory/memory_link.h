@@ -26,10 +26,8 @@ class MemoryLink {
   explicit MemoryLink(shm::MessageMemory& memory, WireTap* tap = nullptr);
 
   using Lock = std::unique_lock<std::mutex>;
-  // kLost: the peer wrote what it must not, or what it has named is not there any more.
+  // kLost: the peer wrote what it must not, or there is no memory.
   Turn receive(rdmap::Qp& core, Lock& lock, uint32_t budget);
-  // Which of the two it was.
-  bool is_corrupt() const { return is_corrupt_; }
   // Segments of at most `max_ulpdu` bytes; 0: as large as is good.
   Turn transmit(rdmap::Qp& core, Lock& lock, uint32_t max_ulpdu, uint32_t budget);
   // As DirectCarrier; neither rings.
@@ -92,7 +90,6 @@ class MemoryLink {
   shm::MessageWriter writer_;
   shm::MessageReader reader_;
   bool is_armed_ = false;
-  bool is_corrupt_ = false;
   bool is_looking_ = false;
   uint32_t looks_ = 0;  // in a row that spun
   bool has_published_ = false;

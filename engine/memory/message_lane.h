@@ -40,8 +40,6 @@ struct MessageLane {
   } writer;
   struct alignas(kLine) {  // by the reader
     std::atomic<uint64_t> head;
-    // What it has taken was against the rules; said before the head moves on. For its own process.
-    std::atomic<uint32_t> has_failed;
   } reader;
   struct alignas(kLine) {               // by both: questions for a bell
     std::atomic<uint32_t> armed;        // when records come
@@ -53,24 +51,6 @@ struct MessageLane {
   } habit;
   alignas(4096) std::array<uint8_t, kMessageRing> data;
 };
-
-// Where the lanes lie in memory of their own, and beside a stream: that of the end which connected
-// is the first.
-inline MessageLane& message_lane(uint8_t* memory, unsigned which) {
-  return *reinterpret_cast<MessageLane*>(memory + kLanePage + which * sizeof(MessageLane));
-}
-// No sum with a position is ever 0, which is what untouched memory holds.
-constexpr uint64_t usable_secret(uint64_t secret) {
-  return (secret | uint64_t{1} << 63) & ~(uint64_t{1} << 62);
-}
-// Whether the reader, in another process perhaps, has still to take what lies there, or has failed
-// by it. By what it has published, which the writer may have spoilt: input.
-inline bool is_reader_behind(MessageLane& lane, uint64_t secret) {
-  const uint64_t head = lane.reader.head.load(std::memory_order_acquire) / kUnit * kUnit;
-  auto* tag = reinterpret_cast<uint64_t*>(lane.data.data() + (head & (kMessageRing - 1)));
-  return std::atomic_ref(*tag).load(std::memory_order_acquire) == secret + head ||
-         lane.reader.has_failed.load(std::memory_order_relaxed) != 0;
-}
 
 struct RecordHead {
   uint64_t tag;       // last, and with release
@@ -257,8 +237,6 @@ class MessageReader {
     return lane_.bell.room_wanted.exchange(0, std::memory_order_seq_cst) != 0;
   }
   uint64_t head() const { return head_; }
-
-  void tell_failed() { lane_.reader.has_failed.store(1, std::memory_order_relaxed); }
 
   void tell_looking(bool is_looking) {
     lane_.habit.is_looking.store(is_looking ? 1 : 0, std::memory_order_relaxed);

@@ -15,7 +15,7 @@
 namespace ddpsock::engine::shm {
 namespace {
 
-static_assert(sizeof(MessageLane) % kPage == 0 && kPage == kLanePage);
+static_assert(sizeof(MessageLane) % kPage == 0);
 constexpr size_t kSize = kPage + 2 * sizeof(MessageLane);
 // Another layout, here or in region_table.h, gets another number.
 constexpr uint64_t kLayout = 0x0004'67736d'70646464 ^ kMessageRing;
@@ -33,10 +33,10 @@ struct MessageMemory::Head {
     std::atomic<uint32_t> pid;
     std::atomic<uint32_t> can_read;   // the other's memory
     std::atomic<uint64_t> secret_at;  // in its address space
+    std::atomic<uint64_t> mark;       // by which the other's mapping of this is known
     std::atomic<uint32_t> table;      // RegionTablePlace::descriptor
     std::atomic<uint32_t> has_ended_reaching;
     std::atomic<uint32_t> table_row;
-    std::atomic<uint32_t> is_there;  // beside a stream, once all above may be read
   };
   alignas(kLine) End ends[2];
 };
@@ -46,48 +46,6 @@ MessageMemory::MessageMemory(uint8_t* mapped, const SocketName& socket, bool is_
   madvise(mapped_, kSize, MADV_DONTFORK);
 }
 
-size_t MessageMemory::size() {
-  return kSize;
-}
-
-Result<std::unique_ptr<MessageMemory>> MessageMemory::beside(uint8_t* whose, uint64_t secret,
-                                                             const SocketName& socket,
-                                                             bool is_connected_end) {
-  // Nothing of an old size is moved: it is mapped again.
-  void* const mapped = mremap(whose, 0, kSize, MREMAP_MAYMOVE);
-  if (mapped == MAP_FAILED) return fail_errno(ENOMEM);
-  std::unique_ptr<MessageMemory> made(
-      new (std::nothrow) MessageMemory(static_cast<uint8_t*>(mapped), socket, is_connected_end));
-  if (!made) {
-    munmap(mapped, kSize);
-    return fail_errno(ENOMEM);
-  }
-  if (!populate(mapped, kPage) || !populate(&made->incoming(), kPage) ||
-      !populate(&made->outgoing(), kPage) || !populate(made->incoming().data.data(), kPage) ||
-      !made->provide(1))
-    return fail_errno(ENOMEM);
-  made->secret_ = usable_secret(secret);
-  Head& head = made->head();
-  head.secret = made->secret_;
-  Head::End& own = head.ends[is_connected_end ? 0 : 1];
-  if (own.is_there.load(std::memory_order_relaxed) != 0) return fail_errno(EBUSY);
-  made->introduce();
-  own.is_there.store(1, std::memory_order_release);
-  return made;
-}
-
-bool MessageMemory::has_peer() {
-  if (has_met_) return true;
-  const Head::End& other = head().ends[is_connected_end_ ? 1 : 0];
-  if (other.is_there.load(std::memory_order_acquire) == 0) return false;
-  meet();
-  return true;
-}
-
-bool MessageMemory::is_peer_there() const {
-  return !can_read_ || peer_.can_read();
-}
-
 MessageMemory::~MessageMemory() {
   // An offer that nobody will stand by.
   if (file_.is_valid()) (void)settle();
@@ -95,7 +53,7 @@ MessageMemory::~MessageMemory() {
 }
 
 MessageLane& MessageMemory::lane(unsigned which) const {
-  return message_lane(mapped_, which);
+  return *reinterpret_cast<MessageLane*>(mapped_ + kPage + which * sizeof(MessageLane));
 }
 
 Result<std::unique_ptr<MessageMemory>> MessageMemory::make(const SocketName& socket) {
@@ -115,7 +73,8 @@ Result<std::unique_ptr<MessageMemory>> MessageMemory::make(const SocketName& soc
   if (!populate(*mapped, kPage) || !populate(&made->incoming(), kPage) ||
       !populate(&made->outgoing(), kPage) || !made->provide(1))
     return fail_errno(ENOMEM);
-  made->secret_ = usable_secret(secret);
+  // No sum with a position is ever 0, which is what untouched memory holds.
+  made->secret_ = (secret | uint64_t{1} << 63) & ~(uint64_t{1} << 62);
   made->file_ = std::move(*file);
   Head& head = made->head();
   head.secret = made->secret_;
@@ -158,6 +117,8 @@ void MessageMemory::introduce() {
   Head::End& own = head().ends[is_connected_end_ ? 0 : 1];
   own.pid.store(static_cast<uint32_t>(getpid()), std::memory_order_relaxed);
   own.secret_at.store(reinterpret_cast<uintptr_t>(&head().secret), std::memory_order_relaxed);
+  if (!base::fill_random({reinterpret_cast<uint8_t*>(&mark_), sizeof mark_})) mark_ = 0;
+  own.mark.store(mark_, std::memory_order_relaxed);
 }
 
 // Finds out whether we can read the peer's memory, and says so.
@@ -165,9 +126,13 @@ void MessageMemory::meet() {
   const Head::End& other = head().ends[is_connected_end_ ? 1 : 0];
   const uint32_t pid = other.pid.load(std::memory_order_relaxed);
   const uint64_t at = other.secret_at.load(std::memory_order_relaxed);
-  peer_ = PeerProcess(pid, at, secret_);
-  const bool can_read = can_read_ = peer_.can_read();
-  has_met_ = true;
+  // The secret was the peer's to choose, so that it may lie in anybody's memory. What we have just
+  // drawn lies only where this is mapped.
+  const Head::End& own = head().ends[is_connected_end_ ? 0 : 1];
+  const uint64_t mark_at =
+      at - reinterpret_cast<uintptr_t>(&head().secret) + reinterpret_cast<uintptr_t>(&own.mark);
+  peer_ = PeerProcess(pid, mark_at, mark_);
+  const bool can_read = mark_ != 0 && peer_.can_read();
   if (!can_read) peer_ = {};
   head().ends[is_connected_end_ ? 0 : 1].can_read.store(can_read, std::memory_order_release);
 }

@@ -31,14 +31,6 @@ class MessageMemory {
   // ENOENT, EPROTO as open_sealed_file(), or EPROTO (another connection's, or withdrawn), ENOMEM.
   static Result<std::unique_ptr<MessageMemory>> join(uint32_t pid, uint32_t fd,
                                                      const SocketName& socket);
-  // For the queue pair of a byte stream, which has its part of the stream's memory: `whose`, shared
-  // with the peer, of at least size() bytes. It is mapped a second time, so that the stream may
-  // give up its own mapping. `secret`, `socket`: the same at both ends. Once for each end: EBUSY;
-  // ENOMEM. The peer may come later, or never.
-  static Result<std::unique_ptr<MessageMemory>> beside(uint8_t* whose, uint64_t secret,
-                                                       const SocketName& socket,
-                                                       bool is_connected_end);
-  static size_t size();
   ~MessageMemory();
   MessageMemory(const MessageMemory&) = delete;
   MessageMemory& operator=(const MessageMemory&) = delete;
@@ -51,11 +43,6 @@ class MessageMemory {
   MessageLane& outgoing() { return lane(is_connected_end_ ? 0 : 1); }
   MessageLane& incoming() { return lane(is_connected_end_ ? 1 : 0); }
   uint64_t secret() const { return secret_; }
-
-  // Beside a stream: whether the peer has come; from then on its memory may be read.
-  [[nodiscard]] bool has_peer();
-  // Whether it is still the process that came. Where we cannot read it, we do not know: true.
-  [[nodiscard]] bool is_peer_there() const;
 
   // Whether the peer can read our memory, so that a record may name it. Its word: input.
   bool may_name() const;
@@ -100,11 +87,10 @@ class MessageMemory {
   const SocketName socket_;
   const bool is_connected_end_;
   uint64_t secret_ = 0;
+  uint64_t mark_ = 0;  // ours
   base::UniqueFd file_;
   uint32_t provided_ = 0;
   PeerProcess peer_;
-  bool has_met_ = false;
-  bool can_read_ = false;
 };
 
 }  // namespace ddpsock::engine::shm

@@ -69,7 +69,7 @@ bool PeerRegions::is_of_peer(const RegionTableFile& table, uint32_t row) const {
 void PeerRegions::sweep() {
   if (table_ == nullptr) return;
   for (uint32_t i = 0; i < kSlots; ++i)
-    if (slots_[i].is_reachable() && !slots_[i].is_live()) empty(slots_[i]);
+    if (slots_[i].at != nullptr && !slots_[i].is_live()) empty(slots_[i]);
 }
 
 // Whether the slot of `stag` is about it now.

@@ -47,8 +47,10 @@ std::atomic<uint64_t>* RegionTable::share(uint32_t stag, const rdmap::MemoryRegi
 template <typename T>
 bool RegionTable::provide(const T& where) {
   static_assert(kPage % sizeof(T) == 0);
-  return populate(reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(&where) / kPage * kPage),
-                  kPage);
+  auto* table = reinterpret_cast<uint8_t*>(mapped_);
+  const auto page = static_cast<size_t>(reinterpret_cast<const uint8_t*>(&where) - table) / kPage;
+  if (!provided_[page]) provided_[page] = populate(table + page * kPage, kPage);
+  return provided_[page];
 }
 
 std::optional<RegionTablePlace> RegionTable::enter(const ConnectionEnd& own,

@@ -11,6 +11,7 @@
 #define DDPSOCK_ENGINE_MEMORY_REGION_TABLE_H_
 
 #include <atomic>
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -99,12 +100,13 @@ class RegionTable {
   bool open();
   // Provides the page of what is about to be written there.
   template <typename T>
-  [[nodiscard]] static bool provide(const T& where);
+  [[nodiscard]] bool provide(const T& where);
 
   std::mutex mutex_;
   std::optional<OwnFile> file_;
   RegionTableFile* mapped_ = nullptr;
   uint64_t last_serial_ = 0;
+  std::bitset<kRegionTableSize / kPage> provided_;
   std::atomic<uint32_t> descriptor_{0};  // as RegionTablePlace has it
 };
 

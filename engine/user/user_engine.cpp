@@ -13,7 +13,6 @@
 #include "base/crc32c.h"
 #include "base/socket_option.h"
 #include "base/sys.h"
-#include "engine/bell_way.h"
 #include "engine/fpdu_way.h"
 #include "engine/memory/memory_carrier.h"
 #include "engine/queue/soft_engine.h"
@@ -139,50 +138,6 @@ class OneSidedChannel final : public Channel {
   Time emss_until_{};
 };
 
-// Beside a byte stream in memory: bells, and the end.
-class BesideStreamChannel final : public Channel {
- public:
-  BesideStreamChannel(int fd, BellWay& stream) : fd_(fd), stream_(stream) {}
-
-  // What is said says nothing, so that it is a bell of the stream's.
-  Result<size_t> send(std::span<const Bytes> from, Time) override {
-    const base::Uncancelled whole;  // it does not wait
-    size_t size = 0;
-    for (const Bytes r : from) size += r.size();
-    const auto rung = stream_.ring(fd_);
-    owes_bell_ = !rung && to_int(rung.error()) == EBUSY;
-    if (!rung && !owes_bell_) return fail(rung.error());
-    return size;
-  }
-  Result<size_t> receive(std::span<const MutBytes>, Time now) override {
-    const base::Uncancelled whole;
-    if (owes_bell_) (void)send({}, now);
-    const auto is_over = stream_.heed(fd_);
-    if (!is_over) return fail(is_over.error());
-    if (*is_over) return size_t{0};
-    return fail_errno(EAGAIN);
-  }
-  bool is_emptied_by_short_read() const override { return true; }
-  // The program's to do.
-  void shut_write(Time) override {}
-  void drop(Time) override {}
-  bool is_shut() const override { return stream_.is_shut(); }
-  void spoil() override {
-    const base::Uncancelled whole;
-    stream_.fail(fd_, ECONNRESET, "the peer wrote nonsense into the shared memory");
-  }
-  uint32_t emss(Time) override { return kLeastEmss; }  // no FPDU is cut to it
-  // As of OneSidedChannel.
-  Time next_event(Time now) const override { return owes_bell_ ? now + kRetry : kNever; }
-
- private:
-  static constexpr Duration kRetry = Duration::from_ms(1);
-
-  const int fd_;
-  BellWay& stream_;
-  bool owes_bell_ = false;
-};
-
 bool is_connected_tcp(int fd) {
   const auto info = base::socket_option<tcp_info>(fd, IPPROTO_TCP, TCP_INFO);
   return info && (info->tcpi_state == TCP_ESTABLISHED || info->tcpi_state == TCP_CLOSE_WAIT);
@@ -238,17 +193,6 @@ Result<std::unique_ptr<Carrier>, StartError> InMemory::open(SoftEngine& engine, 
   if (!channel) return fail(channel.error());
   std::unique_ptr<Carrier> carrier(new (std::nothrow) MemoryCarrier(
       std::move(*channel), memory_, engine.shared_regions(), start));
-  if (!carrier) return fail(StartError::kNoMemory);
-  return carrier;
-}
-
-Result<std::unique_ptr<Carrier>, StartError> InMemoryBesideStream::open(SoftEngine& engine,
-                                                                        const Start& start,
-                                                                        const QpAttr&) const {
-  auto channel = open_channel<BesideStreamChannel>(start, stream_);
-  if (!channel) return fail(channel.error());
-  std::unique_ptr<Carrier> carrier(new (std::nothrow) MemoryCarrier(
-      std::move(*channel), memory_, engine.shared_regions(), start, MemoryCarrier::kBesideStream));
   if (!carrier) return fail(StartError::kNoMemory);
   return carrier;
 }

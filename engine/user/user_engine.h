@@ -13,7 +13,6 @@
 
 namespace ddpsock::engine {
 
-class BellWay;
 class FpduWay;
 namespace shm {
 class MessageMemory;
@@ -49,21 +48,6 @@ class BetweenChunks final : public Medium {
 
  private:
   FpduWay& stream_;
-};
-
-// The same, where the stream lies in memory shared with the peer, and that has a part for the queue
-// pair (MessageMemory::beside()).
-class InMemoryBesideStream final : public Medium {
- public:
-  InMemoryBesideStream(shm::MessageMemory& memory, BellWay& stream)
-      : memory_(memory), stream_(stream) {}
-  Result<std::unique_ptr<Carrier>, StartError> open(SoftEngine& engine, const Start& start,
-                                                    const QpAttr& attr) const override;
-  bool is_of_stream() const override { return true; }
-
- private:
-  shm::MessageMemory& memory_;
-  BellWay& stream_;
 };
 
 constexpr LowerLayer lower_layer_of(int fd) {

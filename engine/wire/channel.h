@@ -36,12 +36,6 @@ class Channel {
   virtual uint32_t emss(Time now) = 0;
   // When something will happen by itself, if the channel knows.
   virtual Time next_event(Time now) const = 0;
-
-  // Beside a byte stream, whose the connection is (doc/decisions/0065). Its own FIN is on the way:
-  // nothing of ours may follow.
-  virtual bool is_shut() const { return false; }
-  // The peer has broken the rules, and the stream ends too.
-  virtual void spoil() {}
 };
 
 }  // namespace ddpsock::engine

@@ -153,9 +153,7 @@ struct ddp_status {
  *     with EPROTO (ours) or ECONNRESET (the peer's).
  *   - Reads and atomics are answered past stream bytes that nobody reads, up to 1.1 MB of them. The
  *     descriptor stays truthful, but that poll may call it readable when only a request has come.
- *   - In shared memory it stays there, and memory of ddp_alloc() is reached by the peer itself; but
- *     for a connection whose programs have something to say by these calls before both have heard
- * of each other, or that has left it: there, and under a capture, it is on the wire for good.
+ *   - The connection leaves shared memory for good.
  *   - It may not be read or written by signal handlers.
  *   - After fork() a child may read and write; requests and registrations stay the parent's, who
  *     must live for what the child reads to come.

@@ -221,12 +221,11 @@ int ask_a_while(epoll_event* events, int room, Wait wait) {
   return got;
 }
 
-// The kernel's order: whatever is in memory has a bell there.
+// The kernel's order: whatever is in memory has a bell there. REQUIRES: settle() has said so.
 template <typename Wait>
 int wait_in_kernel(WatchedSet& watched, epoll_event* events, int room, const PollDeadline& deadline,
                    Wait wait) {
   constexpr int kMostStale = 8;
-  settle(watched);
   watched.tell_all();
   for (int stale = 0;; ++stale) {
     int got = watched.members().streams().is_too_small() && !deadline.is_over()
@@ -273,7 +272,10 @@ int wait_on(int set, epoll_event* events, int room, const PollDeadline& deadline
     tell_kernel();
     return corrected(events, room, deadline);
   }
-  return watched->members().is_for_kernel(room) || is_look_vain(*watched)
+  // Where a bell lay, and bytes have come since, the kernel may have told of its edge: who waits
+  // for one hears of them by a look.
+  const bool is_kernels = watched->members().is_for_kernel(room) || is_look_vain(*watched);
+  return is_kernels && settle(*watched)
              ? wait_in_kernel(*watched, events, room, deadline, corrected)
              : wait_beside_memory(*watched, events, room, deadline, corrected);
 }
@@ -313,14 +315,14 @@ static int change_early(int set, int operation, int fd, epoll_event* event) {
 static constinit std::atomic<bool> are_edges_noted{false};
 
 static void note_edges() {
-  are_edges_noted.store(true, std::memory_order_relaxed);
   engine::user_stream_engine().note_edges();
+  are_edges_noted.store(true, std::memory_order_release);
 }
 
 // Whatever is watched may become a stream. A set that is only made, to see whether that works,
 // tells nobody of an edge (Python's selectors do that whenever they are imported).
 int own_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
-  if (!are_edges_noted.load(std::memory_order_relaxed) && operation != EPOLL_CTL_DEL) note_edges();
+  if (!are_edges_noted.load(std::memory_order_acquire) && operation != EPOLL_CTL_DEL) note_edges();
   if (!is_any_ours()) return change_early(set, operation, fd, event);
   const epoll_event* const sound = is_sound(event, sizeof *event) ? event : nullptr;
   std::optional<SetChange> change;

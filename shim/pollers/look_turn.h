@@ -23,8 +23,9 @@ class LookTurn {
   // A wait looked, and has found something by that, or only the kernel has.
   void note(bool has_found) {
     const uint32_t cost = cost_.load(std::memory_order_relaxed);
-    cost_.store(has_found ? cost - std::min(cost, 1u) : std::min(cost + kCostOfVain, kMostCost),
-                std::memory_order_relaxed);
+    const uint32_t next =
+        has_found ? cost - std::min(cost, 1u) : std::min(cost + kCostOfVain, kMostCost);
+    if (next != cost) cost_.store(next, std::memory_order_relaxed);
   }
   // Another set.
   void begin() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "shim/pollers/select_sets.h"
 
+#include <algorithm>
 #include <bit>
 
 namespace ddpsock::shim {
@@ -50,16 +51,26 @@ int SelectedFds::answer() const {
   const std::span<const pollfd> all{fds_.data(), size_};
   for (const pollfd& one : all)
     if ((one.revents & POLLNVAL) != 0) return -1;
+  const auto is_reader = [](const pollfd& one) {
+    return (one.events & kIn) != 0 && (one.revents & (kIn | kInEnded)) != 0;
+  };
+  const auto is_writer = [](const pollfd& one) {
+    return (one.events & kOut) != 0 && (one.revents & (kOut | kOutEnded)) != 0;
+  };
+  const auto is_other = [](const pollfd& one) { return (one.events & one.revents & POLLPRI) != 0; };
+  // What is ready may be nothing that select() tells of; then the sets are asked about again.
+  if (std::ranges::none_of(all, [=](const pollfd& one) {
+        return is_reader(one) || is_writer(one) || is_other(one);
+      }))
+    return 0;
   clear(sets_.readers, count_);
   clear(sets_.writers, count_);
   clear(sets_.others, count_);
   int bits = 0;
   for (const pollfd& one : all) {
-    if ((one.events & kIn) != 0 && (one.revents & (kIn | kInEnded)) != 0)
-      bits += put(sets_.readers, one.fd);
-    if ((one.events & kOut) != 0 && (one.revents & (kOut | kOutEnded)) != 0)
-      bits += put(sets_.writers, one.fd);
-    if ((one.events & one.revents & POLLPRI) != 0) bits += put(sets_.others, one.fd);
+    if (is_reader(one)) bits += put(sets_.readers, one.fd);
+    if (is_writer(one)) bits += put(sets_.writers, one.fd);
+    if (is_other(one)) bits += put(sets_.others, one.fd);
   }
   return bits;
 }

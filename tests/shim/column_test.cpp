@@ -69,7 +69,7 @@ TEST_F(ColumnIs, WhatItClaimsOnTheWire) {
 }
 
 TEST_F(ColumnIs, TheFirstBytesAreAnMpaRequest) {
-  if (has_one_sided()) GTEST_SKIP() << "the library's thread takes them";
+  if (column() == Column::kOneSided) GTEST_SKIP() << "the library's thread takes them";
   const Pair pair = connected_pair();
   send_all(pair.client.get(), "GET / HTTP/1.0\r\n\r\n");
   const int server = pair.server.get();
@@ -139,7 +139,7 @@ void use_everything() {
 class Untouched : public TcpTest {};
 
 TEST_F(Untouched, ThreadsSignalsAndMask) {
-  if (has_one_sided()) GTEST_SKIP() << "one-sided operations have a thread";
+  if (column() == Column::kOneSided) GTEST_SKIP() << "one-sided operations have a thread";
   const Process before;
   EXPECT_EQ(before.threads.size(), 3u) << "one, and the two dots";
   use_everything();
@@ -213,7 +213,7 @@ TEST_F(Untouched, OutputAndErrorOutput) {
 }
 
 TEST_F(Untouched, AChildForkedWhileTheThreadStartsHasNoRing) {
-  if (!has_one_sided()) GTEST_SKIP() << "a thread is for one-sided operations";
+  if (column() != Column::kOneSided) GTEST_SKIP() << "a thread is for one-sided operations";
   const auto has_no_ring_and_listens = [] {
     for (const std::string& name : names_in("/proc/self/fd"))
       EXPECT_FALSE(name[0] != '.' && base::is_ring(atoi(name.c_str()))) << name;
@@ -231,7 +231,7 @@ TEST_F(Untouched, AChildForkedWhileTheThreadStartsHasNoRing) {
 
 // No handler tells such a child of the fork.
 TEST_F(Untouched, AChildOfABareForkForksAtOnce) {
-  if (!has_one_sided()) GTEST_SKIP() << "a thread is for one-sided operations";
+  if (column() != Column::kOneSided) GTEST_SKIP() << "a thread is for one-sided operations";
   for (int time = 0; time < 10; ++time) {
     Child with_no_thread_yet([&] {
       const Pair pair = connected_pair();

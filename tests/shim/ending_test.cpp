@@ -384,7 +384,7 @@ TEST_F(Ending, BytesBeforeAResetAreStillDelivered) {
   await_queued(client_, 10);
   pair_.server.close();
   // Beside one-sided operations the kernel closes when the library's thread has let go.
-  EXPECT_TRUE(poll_for(client_, has_one_sided() ? 0 : POLLIN) & POLLHUP);
+  EXPECT_TRUE(poll_for(client_, column() == Column::kOneSided ? 0 : POLLIN) & POLLHUP);
   EXPECT_EQ(recv_exactly(client_, 10), "the answer");
   expect_recv_fails(client_, ECONNRESET);
 }

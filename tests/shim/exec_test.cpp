@@ -292,7 +292,7 @@ TEST_F(ExecTest, TheParentGoesOnAfterAVforkChildThatClosedItAndHasNotTheLibrary)
 class ExecOfVforkChild : public ExecTest {
  protected:
   void SetUp() override {
-    if (has_one_sided()) GTEST_SKIP() << "which cannot return to plain TCP";
+    if (column() == Column::kOneSided) GTEST_SKIP() << "which cannot return to plain TCP";
   }
 
   // It does `prepare` before it executes `command`, which echoes.
@@ -412,7 +412,7 @@ TEST_F(ExecOfVforkChild, KeepsTheLocksOfAFileThatItHasInTheConnectionsPlace) {
 
 // What the first thread has open is no list any more once that has ended.
 TEST_F(ExecTest, WhatAThreadLeavesBehindTheFirstIsPlainForAProgramWithoutTheLibrary) {
-  if (has_one_sided()) GTEST_SKIP() << "which cannot return to plain TCP";
+  if (column() == Column::kOneSided) GTEST_SKIP() << "which cannot return to plain TCP";
   const std::string bytes = pattern(20'000);
   const Command command({"/bin/cat"});
   fcntl(pair_.server.get(), F_SETFD, FD_CLOEXEC);

@@ -349,7 +349,8 @@ TEST_F(Flags, ErrorQueueIsEmpty) {
 
 // Also where what lies before the urgent byte was read ahead.
 TEST_F(Flags, APlainReadEndsBeforeTheUrgentByte) {
-  if (has_one_sided()) GTEST_SKIP() << "connections with one-sided operations do not leave";
+  if (column() == Column::kOneSided)
+    GTEST_SKIP() << "connections with one-sided operations do not leave";
   ASSERT_EQ(send(client_, "abc", 3, MSG_OOB), 3);
   send_all(client_, "defg");
   EXPECT_EQ(receive(100, MSG_PEEK | MSG_WAITALL), "ab");

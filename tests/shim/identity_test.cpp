@@ -70,7 +70,7 @@ class Identity : public TcpTest, public testing::WithParamInterface<Taking> {
   static bool is_seen() { return strncmp(GetParam().name, "unseen", 6) != 0; }
   // As the kernel's: a call goes on with the socket that it slept on. With one-sided operations,
   // and where nobody saw the number go, it ends where it woke.
-  static bool does_go_on() { return is_seen() && !has_one_sided(); }
+  static bool does_go_on() { return is_seen() && column() != Column::kOneSided; }
   // What is given a number unseen is not known either: plain, then.
   static Pair new_owner() {
     if (is_seen()) return connected_pair();
@@ -112,7 +112,7 @@ TEST_P(Identity, TakenFromARecv) {
   send_all(server_, "old");
   reader.join();
   // Beside one-sided operations a call sleeps without taking what comes.
-  if (!has_one_sided()) {
+  if (column() != Column::kOneSided) {
     EXPECT_EQ(got, 3);
     EXPECT_STREQ(bytes, "old");
   }
@@ -191,7 +191,7 @@ TEST_P(Identity, TakenFromARecvAndThenFromTheNumberBehind) {
   int behind = 0;
   while (behind < kNumbers && (was_open[static_cast<size_t>(behind)] || !is_open(behind))) ++behind;
   if (behind < kNumbers) {
-    EXPECT_TRUE(does_go_on() || has_one_sided());
+    EXPECT_TRUE(does_go_on() || column() == Column::kOneSided);
     ASSERT_EQ(base::kernel_call(SYS_dup2, kept.get(), behind), behind);
   }
   Child child([=] { EXPECT_TRUE(behind == kNumbers || is_open(behind)); });
@@ -239,7 +239,7 @@ TEST_P(Identity, TakenFromAPeekThatHasAPart) {
 }
 
 TEST_P(Identity, TakenFromASend) {
-  if (has_one_sided() && !is_seen())
+  if (column() == Column::kOneSided && !is_seen())
     GTEST_SKIP() << "one-sided operations have a descriptor of their own, so that no end comes";
   const std::string bytes = pattern(8'000'000);
   std::atomic<ssize_t> sent{-2};
@@ -331,7 +331,7 @@ class Restarted : public TcpTest {};
 int closed_by_handler = -1;
 
 TEST_F(Restarted, ASendWhoseNumberTheHandlerHasClosed) {
-  if (has_one_sided()) GTEST_SKIP() << "the peer's thread makes room by itself";
+  if (column() == Column::kOneSided) GTEST_SKIP() << "the peer's thread makes room by itself";
   Pair pair = connected_pair();
   expect_alive(pair.client.get(), pair.server.get());
   const std::string much = pattern(1 << 20);

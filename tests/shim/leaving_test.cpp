@@ -32,7 +32,7 @@ namespace {
 
 // One-sided operations stay where they are: such a connection does not leave.
 bool stays() {
-  return has_one_sided();
+  return column() == Column::kOneSided;
 }
 
 class Leaving : public TcpTest {

@@ -225,7 +225,8 @@ class OptionTable : public TcpTest {
   static bool is_refused(const Row& row) {
     if (!is_in_ddp_mode()) return false;
     // Connections with one-sided operations do not leave.
-    return row.fate == Fate::kRefused || (row.fate == Fate::kLeaves && has_one_sided());
+    return row.fate == Fate::kRefused ||
+           (row.fate == Fate::kLeaves && column() == Column::kOneSided);
   }
 
   // The end that the program's own calls made.

@@ -80,7 +80,7 @@ class Pass : public TcpTest {
 };
 
 bool stays() {
-  return has_one_sided();
+  return column() == Column::kOneSided;
 }
 
 TEST_F(Pass, AConnectedSocket) {

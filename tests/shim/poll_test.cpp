@@ -167,11 +167,11 @@ TEST_P(PollCalls, WritableUntilFull) {
   // a peer that reads does. So much holds then: what is called writable takes something, and that
   // comes to an end. In shared memory filler that is acknowledged may be called writable.
   int writable = 0;
-  const bool may_be_early = has_one_sided() || is_in_memory();
+  const bool may_be_early = column() == Column::kOneSided || is_in_memory();
   while ((writable = wait(client_, POLLOUT, 0)) == POLLOUT && may_be_early) {
     const size_t before = filled;
     filled = fill_until_refused(client_, 5, 16 * 1024, before);
-    if (has_one_sided()) {
+    if (column() == Column::kOneSided) {
       ASSERT_GT(filled, before);
     }
   }

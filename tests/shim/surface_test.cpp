@@ -43,7 +43,7 @@ ssize_t finish(aiocb& request) {
 // False, where a connection cannot become plain TCP: refused.
 bool begin(int (*call)(aiocb*), aiocb& request) {
   const bool has_begun = call(&request) == 0;
-  EXPECT_EQ(has_begun, !has_one_sided());
+  EXPECT_EQ(has_begun, column() != Column::kOneSided);
   if (!has_begun) {
     EXPECT_EQ(errno, EAGAIN);
   }
@@ -91,7 +91,7 @@ TEST_F(Surface, AListOfAsynchronousRequests) {
   nothing.aio_lio_opcode = LIO_NOP;
   aiocb* list[] = {&write, nullptr, &nothing, &read};
   const int result = lio_listio(LIO_WAIT, list, 4, nullptr);
-  if (has_one_sided()) {
+  if (column() == Column::kOneSided) {
     EXPECT_EQ(result, -1);
     EXPECT_EQ(errno, EAGAIN);
   } else {

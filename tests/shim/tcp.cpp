@@ -81,20 +81,15 @@ bool is_client_raw() {
 }  // namespace
 
 bool is_ddp_mode_required() {
-  return column() == Column::kDdp || column() == Column::kShm || has_one_sided();
+  return column() == Column::kDdp || column() == Column::kShm || column() == Column::kOneSided;
 }
 
 bool is_in_ddp_mode() {
   return is_ddp_mode_required() || column() == Column::kPrefer || column() == Column::kOtherUser;
 }
 
-bool has_one_sided() {
-  return column() == Column::kOneSided || column() == Column::kOneSidedShm;
-}
-
 bool is_in_memory() {
-  return column() == Column::kShm || column() == Column::kPrefer ||
-         column() == Column::kOneSidedShm;
+  return column() == Column::kShm || column() == Column::kPrefer;
 }
 
 Column column() {
@@ -106,7 +101,6 @@ Column column() {
   if (text == "shm") return Column::kShm;
   if (text == "prefer") return Column::kPrefer;
   if (text == "one_sided") return Column::kOneSided;
-  if (text == "one_sided_shm") return Column::kOneSidedShm;
   if (text == "raw_server") return Column::kRawServer;
   if (text == "raw_client") return Column::kRawClient;
   if (text == "undecided") return Column::kUndecided;
@@ -170,7 +164,7 @@ namespace {
 
 // As a program does that has more to say than bytes.
 void begin_one_sided(int fd) {
-  if (!has_one_sided() || ddp_event_fd == nullptr) return;
+  if (column() != Column::kOneSided || ddp_event_fd == nullptr) return;
   const int saved = errno;
   if (ddp_event_fd(fd) < 0) fail_errno("ddp_event_fd");
   errno = saved;

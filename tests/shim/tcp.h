@@ -25,25 +25,23 @@ namespace ddpsock::shim_tests {
 // How this run of the program was started. Tests behave the same in all columns; only the helpers
 // that make sockets, and the few tests that check the column itself, ask.
 enum class Column {
-  kNative,       // no preload
-  kOff,          // the library is loaded, rules say off
-  kDdp,          // both ends of each connection are in DDPMODE, with the user engine
-  kShm,          // the same, in shared memory
-  kPrefer,       // as programs have it by default: rules say prefer, and memory serves
-  kOneSided,     // as kDdp, and all connections have begun with one-sided operations
-  kOneSidedShm,  // the same, as kShm
-  kRawServer,    // rules say prefer; listeners are made behind the library's back
-  kRawClient,    // rules say prefer; connecting sockets are made behind the library's back
-  kUndecided,    // as kRawClient, and in another network namespace: who connects is not known
-  kOtherUser,    // as kDdp, rules say prefer; connecting sockets are another user's
+  kNative,     // no preload
+  kOff,        // the library is loaded, rules say off
+  kDdp,        // both ends of each connection are in DDPMODE, with the user engine
+  kShm,        // the same, in shared memory
+  kPrefer,     // as programs have it by default: rules say prefer, and memory serves
+  kOneSided,   // as kDdp, and all connections have begun with one-sided operations
+  kRawServer,  // rules say prefer; listeners are made behind the library's back
+  kRawClient,  // rules say prefer; connecting sockets are made behind the library's back
+  kUndecided,  // as kRawClient, and in another network namespace: who connects is not known
+  kOtherUser,  // as kDdp, rules say prefer; connecting sockets are another user's
 };
-// kDdp, kShm, kPrefer, kOneSided, kOneSidedShm and kOtherUser.
+// kDdp, kShm, kPrefer, kOneSided and kOtherUser.
 bool is_in_ddp_mode();
-bool is_in_memory();  // kShm, kPrefer and kOneSidedShm
-// kDdp, kShm, kOneSided and kOneSidedShm: rules require DDPMODE.
+bool is_in_memory();  // kShm and kPrefer
+// kDdp, kShm and kOneSided: rules require DDPMODE.
 bool is_ddp_mode_required();
-bool has_one_sided();  // kOneSided and kOneSidedShm
-Column column();       // from the environment variable SHIM_TEST_COLUMN; kNative without it
+Column column();  // from the environment variable SHIM_TEST_COLUMN; kNative without it
 
 // Every test gets a deadline and starts with SIGPIPE ignored.
 class TcpTest : public testing::Test {
