@@ -46,18 +46,18 @@ bool may_receive_briefly(const Connection& c) {
 
 // With the lease of either direction.
 bool is_usual(const Connection& c) {
-  return c.tx.is_started && c.rx.is_started && c.rx.error == 0 && !c.is_turned() &&
+  return c.rx.is_started && c.rx.error == 0 && !c.is_turned() &&
          !c.r.is_one_sided.load(std::memory_order_relaxed) &&
          c.segment.load(std::memory_order_relaxed) != nullptr && !is_watched();
 }
 
 bool is_sending_usual(const Connection& c) {
   const Memory& m = c.r.memory;
-  return is_usual(c) && m.sending.load(std::memory_order_relaxed) == Way::kMemory &&
-         c.tx.error == 0 && !c.tx.is_shut && c.tx.tail_block == Blocks::kNoBlock &&
-         !c.r.offers_later && m.ends_told.load(std::memory_order_relaxed) == 0 &&
-         !m.tx.keeps_spill && !c.is_spill_keeper.load(std::memory_order_relaxed) &&
-         !is_look_at_peer_due(m);
+  return is_usual(c) && c.tx.is_started &&
+         m.sending.load(std::memory_order_relaxed) == Way::kMemory && c.tx.error == 0 &&
+         !c.tx.is_shut && c.tx.tail_block == Blocks::kNoBlock && !c.r.offers_later &&
+         m.ends_told.load(std::memory_order_relaxed) == 0 && !m.tx.keeps_spill &&
+         !c.is_spill_keeper.load(std::memory_order_relaxed) && !is_look_at_peer_due(m);
 }
 
 bool is_receiving_usual(const Connection& c) {

@@ -440,6 +440,21 @@ TEST_F(HostilePeer, AnOctetThatWasNotCountedIsFoundByPollersToo) {
   EXPECT_NE(b.s->status().failure, nullptr);
 }
 
+// How far this end has read it knows by itself.
+TEST_F(HostilePeer, AHeadThatGoesBackIsNoBytes) {
+  start();
+  shm::Lane& lane = attacker.lane_in();
+  uint8_t byte;
+  EXPECT_EQ(b.recv(&byte, 1, MSG_DONTWAIT).error, EAGAIN);
+  ASSERT_TRUE(b.s->glance().is_in_memory);
+  ASSERT_FALSE(b.s->glance().is_wire_in_use);
+  EXPECT_FALSE(b.s->glance().has_bytes);
+  lane.reader.head.store(lane.writer.tail.load() - 1);
+  EXPECT_FALSE(b.s->glance().has_bytes);
+  lane.reader.head.store(lane.writer.tail.load() + 1);
+  EXPECT_FALSE(b.s->glance().has_bytes);
+}
+
 class HostilePeerOfACall : public HostilePeer, public testing::WithParamInterface<int> {};
 
 INSTANTIATE_TEST_SUITE_P(Flags, HostilePeerOfACall,

@@ -196,6 +196,31 @@ TEST_F(MemoryTest, WhoPollsLetsTheBellLieUntilItIsSettled) {
   EXPECT_FALSE(kernel_says_readable(b.fd)) << "another thread polls";
 }
 
+TEST_F(MemoryTest, ASmallSendIsToldOfAKeptErrorFirst) {
+  // No bell is owed from here on.
+  ASSERT_EQ(b.send(pattern(5)).count, 5);
+  a.s->note_poller(base::thread_id());
+  EXPECT_EQ(a.recv(100, MSG_DONTWAIT), pattern(5));
+  ASSERT_EQ(b.send(pattern(5)).count, 5);
+  EXPECT_EQ(a.recv(100, MSG_DONTWAIT), pattern(5));
+  b.s->keep_error(ECONNRESET);
+  EXPECT_EQ(b.send(pattern(5)).error, ECONNRESET);
+  EXPECT_EQ(b.send(pattern(5)).count, 5);
+  EXPECT_EQ(a.recv(100, MSG_DONTWAIT), pattern(5));
+}
+
+// A call that returns less than it could says that there is no more.
+TEST_F(MemoryTest, WhatLiesBehindTheMemoryIsReceivedWithIt) {
+  b.s->note_poller(base::thread_id());
+  ASSERT_EQ(a.send(pattern(5)).count, 5);
+  EXPECT_EQ(b.recv(100, MSG_DONTWAIT), pattern(5));
+  ASSERT_EQ(a.send(pattern(5)).count, 5);
+  a.s->leave_memory(a.fd);
+  ASSERT_EQ(a.send(pattern(7)).count, 7);
+  while (bytes_unread(b.fd) < 7) usleep(1000);
+  EXPECT_EQ(b.recv(100, MSG_DONTWAIT).size(), 12u);
+}
+
 TEST_F(MemoryTest, IsOpenUntilAnEndOrAnError) {
   EXPECT_TRUE(a.s->is_open_in_memory());
   EXPECT_TRUE(b.s->is_open_in_memory());

@@ -13,8 +13,11 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <random>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -466,6 +469,67 @@ TEST(MessageHostileTest, TheSameFileOfferedTwiceDoesNotHaveUsReadOurselves) {
   EXPECT_TRUE((*first)->settle());
   EXPECT_FALSE((*first)->may_name());
   EXPECT_FALSE((*second)->may_name());
+}
+
+// Ranges that bring more than there is room for would put the peer's bytes where the proof goes.
+TEST(MessageHostileTest, LongerRangesAreNoProof) {
+  const uint64_t secret = 0x1234'5678, planted[2] = {secret, 1};
+  const auto self = static_cast<uint32_t>(getpid());
+  const auto at = [](const void* p) { return reinterpret_cast<uintptr_t>(p); };
+  uint64_t room = 0;
+  const MutBytes to(reinterpret_cast<uint8_t*>(&room), sizeof room);
+  const shm::PeerProcess nobody(self, at(&secret) + 4096 * 1024, secret);
+  const shm::RemoteRange longer[2] = {{at(planted), 8}, {at(planted), 16}};
+  EXPECT_FALSE(nobody.read(longer, {&to, 1}));
+  const OwnMemoryIsAPeers both_ends_are_here;
+  const shm::PeerProcess self_by_secret(self, at(&secret), secret);
+  EXPECT_TRUE(self_by_secret.read({longer, 1}, {&to, 1}));
+  EXPECT_FALSE(self_by_secret.read(longer, {&to, 1}));
+  const shm::RemoteRange shorter{at(planted), 4};
+  EXPECT_FALSE(self_by_secret.read({&shorter, 1}, {&to, 1}));
+  const shm::RemoteRange wraps[2] = {{at(planted), ~uint64_t{0}}, {at(planted), 9}};
+  EXPECT_FALSE(self_by_secret.read(wraps, {&to, 1}));
+}
+
+// The word of the page at `page` that points into it is where the peer says the secret lies.
+uint64_t* find_pointer_into(uint8_t* page) {
+  auto* words = reinterpret_cast<uint64_t*>(page);
+  for (size_t i = 0; i < 512; ++i)
+    if (words[i] - reinterpret_cast<uintptr_t>(page) < 4096) return &words[i];
+  return nullptr;
+}
+uint8_t* mapping_of(std::string_view name) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);)
+    if (line.find(name) != std::string::npos)
+      return reinterpret_cast<uint8_t*>(std::stoull(line, nullptr, 16));
+  return nullptr;
+}
+
+// A secret that the peer has chosen may be what lies in a third process anyhow.
+TEST(MessageHostileTest, ASecretThatLiesElsewhereProvesNothing) {
+  auto made = MessageMemory::make({});
+  ASSERT_TRUE(made);
+  uint8_t* page = mapping_of("memfd:ddpsock-message");
+  ASSERT_NE(page, nullptr);
+  uint64_t* secret_at = find_pointer_into(page);
+  ASSERT_NE(secret_at, nullptr);
+  const uint64_t planted = (*made)->secret();
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  *secret_at = reinterpret_cast<uintptr_t>(&planted);
+  auto* pid = reinterpret_cast<std::atomic<uint32_t>*>(secret_at) - 2;
+  ASSERT_EQ(pid->load(), static_cast<uint32_t>(getpid()));
+  *pid = static_cast<uint32_t>(child);
+  auto joined = MessageMemory::join(static_cast<uint32_t>(getpid()),
+                                    static_cast<uint32_t>((*made)->descriptor()), {});
+  ASSERT_TRUE(joined);
+  EXPECT_FALSE((*joined)->can_read_peer());
+  kill(child, SIGKILL);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
 }
 
 // Where the process that a peer says it is has not mapped the connection's memory, or is ourselves.

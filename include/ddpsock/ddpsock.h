@@ -260,8 +260,9 @@ struct ddp_region {
  *
  * A peer in shared memory (DDP_ENGINE) that the kernel lets look into this process does its Reads
  * of up to 4 MB by itself while this process does not look for completions, whether it runs or not,
- * once it has taken all that was sent before. What comes of them is the same, but for what this end
- * counts and captures; one that ddp_dereg() overtakes fails at the peer.
+ * once it has taken all that was sent before. Of what is posted here and not complete a Read may be
+ * ahead then, this end counts and captures none of it, and a page that is not in memory is waited
+ * for in the peer's call. One that ddp_dereg() overtakes fails at the peer, which may have copied.
  *   EINVAL   no bytes, no or unknown rights, or address + length overflows
  *   ENOSPC   8192 regions are registered in this process: deregister some
  */

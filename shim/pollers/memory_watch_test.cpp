@@ -851,6 +851,23 @@ TEST_F(LargeMemoryWatch, ALookWhileNothingComesIsNotVain) {
   EXPECT_EQ(epoll_wait(set, events, 16, 0), 1);
 }
 
+// The kernel has told of the edge while the bell lay: only a look can tell of what came then.
+TEST_F(LargeMemoryWatch, AnEdgeWhoseBellLayIsNotSleptOn) {
+  EXPECT_EQ(control(EPOLL_CTL_MOD, 0, EPOLLIN | EPOLLET), 0);
+  ring_beyond();
+  for (int i = 0; i < 40; ++i) EXPECT_EQ(wait(), 1);
+  publish(0);
+  for (int i = 0; i < 64 && wait() == 1; ++i) {
+  }
+  glance(0).has_bytes = false;
+  epoll_event events[16];
+  EXPECT_EQ(epoll_wait(set, events, 16, 0), 1) << "looks are vain again";
+  char bell;
+  EXPECT_EQ(base::kernel_call(SYS_read, more_fds.back(), &bell, 1), 1);
+  publish(0);
+  EXPECT_EQ(epoll_wait(set, events, 16, 1000), 1);
+}
+
 TEST_F(LargeMemoryWatch, WhoNeverSleepsIsToldByTheKernelToo) {
   ring_beyond();
   epoll_event events[16];

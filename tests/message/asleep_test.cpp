@@ -283,6 +283,7 @@ TEST_P(Asleep, OfAKilledOwnerNothingIsRead) {
   ddp_completion done = next(owner.fd.get());
   for (; done.kind == DDP_READ; done = next(owner.fd.get())) EXPECT_EQ(done.status, ECANCELED);
   EXPECT_EQ(done.kind, uint32_t{DDP_ENDED});
+  EXPECT_EQ(owner.sink.substr(0, 8), "xxxxxxxx");
 }
 
 void ask_the_owner() {
