@@ -115,6 +115,7 @@ std::optional<Io> receive_briefly(Connection& c, int fd, const iovec& to, int fl
   c.r.received.bytes_copied.add(size);
   c.habit.on_prompt(base::thread_id());
   if (is_all && !may_lie) settle_behind(c, fd, *lane);
+  base::Spin::mine().note_peer(lane->peer_cpu());
   return Io::ok(static_cast<ssize_t>(size));
 }
 

@@ -68,8 +68,9 @@ bool MemoryCarrier::fetch(const rdmap::Aim& aim, MutBytes to) {
   const uint64_t address = peer_regions_.find_there(aim.stag, aim.to, aim.length);
   if (address == 0 || !has_peer_placed_all()) return false;
   const shm::RemoteRange from{.address = address, .length = aim.length};
-  return memory_.read_peer({&from, 1}, {&to, 1}) && peer_regions_.is_still(aim.stag) &&
-         !memory_.has_reaching_ended();
+  if (!memory_.read_peer({&from, 1}, {&to, 1})) return false;
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return peer_regions_.is_still(aim.stag) && !memory_.has_reaching_ended();
 }
 
 MemoryCarrier::~MemoryCarrier() {

@@ -117,8 +117,6 @@ void MessageMemory::introduce() {
   Head::End& own = head().ends[is_connected_end_ ? 0 : 1];
   own.pid.store(static_cast<uint32_t>(getpid()), std::memory_order_relaxed);
   own.secret_at.store(reinterpret_cast<uintptr_t>(&head().secret), std::memory_order_relaxed);
-  if (!base::fill_random({reinterpret_cast<uint8_t*>(&mark_), sizeof mark_})) mark_ = 0;
-  own.mark.store(mark_, std::memory_order_relaxed);
 }
 
 // Finds out whether we can read the peer's memory, and says so.
@@ -126,9 +124,12 @@ void MessageMemory::meet() {
   const Head::End& other = head().ends[is_connected_end_ ? 1 : 0];
   const uint32_t pid = other.pid.load(std::memory_order_relaxed);
   const uint64_t at = other.secret_at.load(std::memory_order_relaxed);
-  // The secret was the peer's to choose, so that it may lie in anybody's memory. What we have just
-  // drawn lies only where this is mapped.
-  const Head::End& own = head().ends[is_connected_end_ ? 0 : 1];
+  // The secret was the peer's to choose, or is known to it for long, so that it may lie in
+  // anybody's memory. What we draw now lies where this is mapped, or where a peer is quick enough
+  // to copy it.
+  Head::End& own = head().ends[is_connected_end_ ? 0 : 1];
+  if (!base::fill_random({reinterpret_cast<uint8_t*>(&mark_), sizeof mark_})) mark_ = 0;
+  own.mark.store(mark_, std::memory_order_seq_cst);
   const uint64_t mark_at =
       at - reinterpret_cast<uintptr_t>(&head().secret) + reinterpret_cast<uintptr_t>(&own.mark);
   peer_ = PeerProcess(pid, mark_at, mark_);

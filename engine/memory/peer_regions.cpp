@@ -79,7 +79,8 @@ bool PeerRegions::open(uint32_t stag) {
   const RegionEntry& entry = table_->entries[index - 1];
   const uint64_t serial = entry.serial.load(std::memory_order_acquire);
   Slot& slot = slot_of(stag);
-  if (!slot.is_live() || !slot.is_reachable()) empty(slot);
+  // What is only known by its address gives way: it costs nothing to learn again.
+  if (!slot.is_live() || slot.at == nullptr) empty(slot);
   if (slot.entry != nullptr) return false;
   if (serial == 0) {
     // So that it is not looked for again.

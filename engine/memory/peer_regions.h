@@ -59,7 +59,6 @@ class PeerRegions {
     bool is_live() const {
       return entry != nullptr && entry->serial.load(std::memory_order_acquire) == serial;
     }
-    bool is_reachable() const { return at != nullptr || address != 0; }
     bool allows(uint64_t to, uint64_t size, rdmap::Rights needed) const {
       const bool is_inside = to >= base_to && size <= length && to - base_to <= length - size;
       return is_inside && rights.has_any(needed);

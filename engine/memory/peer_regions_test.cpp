@@ -171,6 +171,15 @@ TEST_F(PeerRegionsTest, WhatHasNoFileIsThere) {
   EXPECT_EQ(find_there(kBase, 8), 0u) << "that is mapped";
 }
 
+TEST_F(PeerRegionsTest, AndGivesWayToWhatHasOne) {
+  constexpr uint32_t kOther = kStag + (64 << 8);
+  table_.share(kStag, region(), -1);
+  share(region(), kOther);
+  EXPECT_NE(regions_->find_there(kStag, kBase, 8), 0u);
+  EXPECT_NE(find(kBase, 8, kRemoteRead, kOther), nullptr);
+  EXPECT_EQ(regions_->find_there(kStag, kBase, 8), 0u) << "its place is taken";
+}
+
 // ... unless the kernel does not let us look into the owner.
 TEST_F(PeerRegionsTest, OrIsNotWhereItCannotBeRead) {
   take_own_memory_for_a_peers(false);

@@ -274,7 +274,8 @@ int wait_on(int set, epoll_event* events, int room, const PollDeadline& deadline
   }
   // Where a bell lay, and bytes have come since, the kernel may have told of its edge: who waits
   // for one hears of them by a look.
-  const bool is_kernels = watched->members().is_for_kernel(room) || is_look_vain(*watched);
+  const bool is_kernels = !watched->look_turn().take_left() &&
+                          (watched->members().is_for_kernel(room) || is_look_vain(*watched));
   return is_kernels && settle(*watched)
              ? wait_in_kernel(*watched, events, room, deadline, corrected)
              : wait_beside_memory(*watched, events, room, deadline, corrected);

@@ -27,8 +27,17 @@ class LookTurn {
         has_found ? cost - std::min(cost, 1u) : std::min(cost + kCostOfVain, kMostCost);
     if (next != cost) cost_.store(next, std::memory_order_relaxed);
   }
+  // A look has found what there was no room for. Its bell may have been settled, and its edge told
+  // of: only a look finds it again.
+  void note_left() { has_left_.store(true, std::memory_order_relaxed); }
+  // Whether one has, since this was asked.
+  bool take_left() {
+    return has_left_.load(std::memory_order_relaxed) &&
+           has_left_.exchange(false, std::memory_order_relaxed);
+  }
   // Another set.
   void begin() {
+    has_left_.store(false, std::memory_order_relaxed);
     cost_.store(0, std::memory_order_relaxed);
     skipped_.store(0, std::memory_order_relaxed);
   }
@@ -41,6 +50,7 @@ class LookTurn {
 
   std::atomic<uint32_t> cost_;  // of vain looks, less what others have saved
   std::atomic<uint32_t> skipped_;
+  std::atomic<bool> has_left_;
 };
 
 }  // namespace ddpsock::shim

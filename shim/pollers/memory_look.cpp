@@ -248,6 +248,7 @@ int MemoryLook::put(epoll_event* events, int count, int room) {
     Item& item = found_item(n);
     if (item.kernel_event == kNone && count == room) {
       set_.members().streams().begin_at(item.place);
+      set_.look_turn().note_left();
       break;
     }
     uint64_t data;

@@ -798,6 +798,26 @@ TEST_F(MemoryWatch, ASetThatWasClosedIsForgottenWithItsNumber) {
 }
 
 // Streams that no place is left for, of which the kernel alone tells.
+// What had no place when the bells were settled is found the next time.
+TEST_F(MemoryWatch, AnEdgeThatHadNoPlaceIsNotSleptOn) {
+  epoll_event event;
+  const auto wait = [&] { return epoll_wait(set, &event, 1, 1000) == 1 ? int(event.data.u64) : 0; };
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 0, EPOLLIN | EPOLLET), 0);
+  publish(0);
+  EXPECT_EQ(wait(), 100);
+  glance(0).has_bytes = false;
+  ASSERT_EQ(control(EPOLL_CTL_ADD, 1, EPOLLIN | EPOLLET), 0);
+  publish(0);
+  publish(1);
+  const int first = wait();
+  ASSERT_TRUE(first == 100 || first == 101);
+  glance(size_t(first) - 100).has_bytes = false;
+  publish(size_t(first) - 100);
+  EXPECT_EQ(wait(), first == 100 ? 101 : 100);
+  glance(first == 100 ? 1 : 0).has_bytes = false;
+  EXPECT_EQ(wait(), first);
+}
+
 class LargeMemoryWatch : public MemoryWatch {
  protected:
   static constexpr size_t kMore = StreamTable::kMost;
