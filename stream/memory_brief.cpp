@@ -24,24 +24,28 @@ namespace {
 constexpr size_t kMostBrief = 8 * 1024;
 
 // Without a lease: guesses, by which the calls that are not for here lose little.
-const shm::Lane* lane_if_mapped(const Connection& c, const std::atomic<Way>& way, shm::End from) {
+// Which end this is, is known before there is a segment.
+shm::Segment* segment_if_used(const Connection& c, const std::atomic<Way>& way) {
   if (way.load(std::memory_order_relaxed) != Way::kMemory) return nullptr;
-  shm::Segment* segment = c.segment.load(std::memory_order_acquire);
-  return segment != nullptr ? &segment->lane_from(from) : nullptr;
+  return c.segment.load(std::memory_order_acquire);
 }
 bool may_send_briefly(const Connection& c, size_t size) {
   if (size - 1 >= kMostBrief || c.is_spill_keeper.load(std::memory_order_relaxed)) return false;
-  const shm::Lane* lane = lane_if_mapped(c, c.r.memory.sending, c.r.memory.end);
-  return lane != nullptr && lane->bell.armed.load(std::memory_order_relaxed) == 0;
+  shm::Segment* segment = segment_if_used(c, c.r.memory.sending);
+  if (segment == nullptr) return false;
+  const shm::Lane& lane = segment->lane_from(c.r.memory.end);
+  return lane.bell.armed.load(std::memory_order_relaxed) == 0;
 }
 bool may_receive_briefly(const Connection& c) {
   // Who may be told of edges by pollers that are not known must have each bell.
   if (ReadingHabit::waits_for_edges() &&
       c.lazy_thread.load(std::memory_order_relaxed) != base::thread_id())
     return false;
-  const shm::Lane* lane = lane_if_mapped(c, c.r.memory.receiving, other(c.r.memory.end));
-  return lane != nullptr && lane->writer.tail.load(std::memory_order_relaxed) !=
-                                lane->reader.head.load(std::memory_order_relaxed);
+  shm::Segment* segment = segment_if_used(c, c.r.memory.receiving);
+  if (segment == nullptr) return false;
+  const shm::Lane& lane = segment->lane_from(other(c.r.memory.end));
+  return lane.writer.tail.load(std::memory_order_relaxed) !=
+         lane.reader.head.load(std::memory_order_relaxed);
 }
 
 // With the lease of either direction.
