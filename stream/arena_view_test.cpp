@@ -107,7 +107,7 @@ TEST(ArenaView, CountsCopiesWhereThereAreAny) {
   EXPECT_EQ(got, all);
   EXPECT_EQ(look_at(a.fd)->sent.bytes, kSize);
   EXPECT_EQ(look_at(a.fd)->sent.bytes_copied, kSize) << "what was checksummed is what leaves";
-  EXPECT_LT(look_at(b.fd)->received.bytes_copied, kSize) << "a part is scattered into it";
+  EXPECT_LT(look_at(b.fd)->received.bytes_copied, kSize / 2) << "scattered into it";
 }
 
 TEST(ArenaView, SaysWhatLiesInSharedMemory) {

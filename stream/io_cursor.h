@@ -35,13 +35,6 @@ class IoCursor {
       from += n;
     });
   }
-  // The same, and extends `crc` by what has been copied.
-  void put(const uint8_t* from, size_t size, uint32_t& crc) {
-    each(size, [&](uint8_t* to, size_t n) {
-      crc = base::crc32c_copy(crc, to, {from, n});
-      from += n;
-    });
-  }
   // Out of the program's memory. REQUIRES: size <= left().
   void get(uint8_t* to, size_t size) {
     each(size, [&](const uint8_t* from, size_t n) {

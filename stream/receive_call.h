@@ -15,20 +15,12 @@
 
 namespace ddpsock::engine {
 
-// From here on payload may lie in the program's memory before its CRC is known; a damaged one ends
-// the connection, and no call returns a byte of it.
-inline constexpr uint32_t kDirectMin = 12 * 1024;
-
 // How far one recv call has come with FPDUs. receiver_pull.h takes them from the kernel,
 // a large one straight to where it belongs; receiver.h delivers the others; both change this under
 // the receive lease, which is held all the time. What it refers to is the caller's and stays.
 struct ReceiveCall {
   // The FPDU at the front of the buffer.
   Fpdu front() const { return c.reader().look(buffer.bytes()); }
-  // The same but for its CRC, at which nobody has looked.
-  Fpdu front_unjudged() const {
-    return ChunkReader(rx.msn, rx.mo, false, c.speaks_raw()).look(buffer.bytes());
-  }
   bool wants_more() const {
     if (got == 0) return true;
     if ((flags & MSG_WAITALL) != 0) return true;

@@ -15,7 +15,6 @@
 #include "stream/rx.h"
 #include "stream/scan.h"
 #include "stream/turning.h"
-#include "stream/watching.h"
 
 namespace ddpsock::engine {
 
@@ -135,41 +134,10 @@ void ChunkReceiver::put(const uint8_t* from, uint32_t n) {
   call_.got += n;
 }
 
-// A large FPDU that is here and has room goes to the program in the pass that checksums it.
-// kIncomplete: this one does not.
-ChunkReceiver::Front ChunkReceiver::put_large() {
-  ReceiveBuffer& buffer = call_.buffer;
-  const Connection& c = call_.c;
-  if (buffer.size() < kDirectMin || !c.r.has_crc) [[likely]]
-    return Front::kIncomplete;
-  if (call_.is_near_border || (call_.flags & MSG_TRUNC) != 0 || is_watched())
-    return Front::kIncomplete;
-  const Fpdu fpdu = call_.front_unjudged();
-  if (!fpdu.is(Fpdu::Verdict::kChunk) || fpdu.payload < kDirectMin ||
-      fpdu.payload > call_.to.left())
-    return Front::kIncomplete;
-  const Bytes whole = buffer.bytes().first(fpdu.size);
-  IoCursor ahead = call_.to;
-  uint32_t crc = base::crc32c(whole.first(kChunkHeader));
-  ahead.put(whole.data() + kChunkHeader, fpdu.payload, crc);
-  call_.c.count_crc();
-  if (!ChunkReader::is_intact(crc, {}, whole.last(fpdu.trailer()))) {
-    call_.error = fail_crc(call_.c, call_.fd);
-    return Front::kFailed;
-  }
-  call_.to = ahead;
-  call_.got += fpdu.payload;
-  call_.c.r.received.bytes_copied.add(fpdu.payload);
-  call_.count(fpdu);
-  buffer.drop(fpdu.size);
-  return Front::kVerified;
-}
-
 ChunkReceiver::Front ChunkReceiver::look() {
   ReceiveBuffer& buffer = call_.buffer;
   for (;;) {
     if (buffer.size() < kChunkHeader) return Front::kIncomplete;
-    if (const Front front = put_large(); front != Front::kIncomplete) return front;
     const Fpdu fpdu = call_.front();
     if (fpdu.is(Fpdu::Verdict::kPartial)) return Front::kIncomplete;
     if (!fpdu.is_of_stream) {

@@ -23,7 +23,6 @@ class ChunkReceiver {
 
   void deliver();
   void put(const uint8_t* from, uint32_t n);
-  Front put_large();
   Front look();
   bool may_sleep_again();
   bool outlive_flood();

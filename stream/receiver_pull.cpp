@@ -14,8 +14,10 @@
 namespace ddpsock::engine {
 namespace {
 
-// A reader with so much room is asleep with no block: the first look at a new FPDU is kept short
-// where nothing is known to lie there.
+// From here on payload goes from the socket straight into the program's memory; below, one read
+// into the buffer and a copy are faster than a scatter list.
+constexpr uint32_t kDirectMin = 12 * 1024;
+// A reader with so much room gets its bulk directly, so the first look at a new FPDU is kept short.
 constexpr uint32_t kBulkRoom = 128 * 1024;
 constexpr uint32_t kFirstLook = 2048;
 constexpr size_t kMaxSlices = 24;
@@ -136,22 +138,7 @@ ssize_t keep_last_byte(ReceiveCall& call, int flags) {
   return n;
 }
 
-// What may be read behind an FPDU that leaves the program's buffers `room`: with much queued, a
-// train of those that follow, for each read costs the kernel an acknowledgement, or nearly so.
-uint32_t read_behind(ReceiveCall& call, size_t room, uint32_t trailer, uint32_t queued) {
-  if (room == 0 || queued < kDirectMin || !call.buffer.make_room(Blocks::kBlockSize))
-    return trailer + kChunkHeader;
-  return std::min<uint32_t>(trailer + first_read_size(room), Blocks::kBlockSize);
-}
-
-// Is the rest of it read to where it belongs, or a train behind it? Who watches sees FPDUs whole.
-bool is_for_program(const ReceiveCall& call, const Fpdu& fpdu, uint32_t rest) {
-  if (fpdu.payload < kDirectMin || rest <= fpdu.trailer() || call.rx.queued <= rest) return false;
-  if (rest < kDirectMin && call.rx.queued - rest < kDirectMin) return false;
-  return (call.flags & MSG_TRUNC) == 0 && !is_watched();
-}
-
-// Payload into the program's memory, then the trailer and what follows into the buffer. All of
+// Payload into the program's memory, then the trailer and the next header into the buffer. All of
 // the FPDU is known to be queued, so nothing of it can be left in memory that the next call might
 // not bring again. 0: not possible with this scatter list.
 ssize_t pull_directly(ReceiveCall& call, const Fpdu& fpdu, uint32_t rest) {
@@ -165,26 +152,20 @@ ssize_t pull_directly(ReceiveCall& call, const Fpdu& fpdu, uint32_t rest) {
   const size_t used = ahead.slice({slices, kMaxSlices}, covered);
   if (covered < coming) return 0;
 
-  uint32_t crc = 0;
-  if (call.c.r.has_crc) {
-    crc = base::crc32c(beginning.first(kChunkHeader));
-    call.to.put(beginning.data() + kChunkHeader, here, crc);
-  } else {
-    call.to.put(beginning.data() + kChunkHeader, here);
-  }
+  const uint32_t crc = call.c.r.has_crc ? base::crc32c(beginning) : 0;
+  call.to.put(beginning.data() + kChunkHeader, here);
   call.c.r.received.bytes_copied.add(here);
   call.count(fpdu);
   call.buffer.clear();
-  const uint32_t trailer = rest - static_cast<uint32_t>(coming);
-  const uint32_t ask = read_behind(call, call.to.left() - coming, trailer, call.rx.queued - rest);
   uint8_t* const behind = call.buffer.room().data();
-  slices[used] = {behind, ask};
+  slices[used] = {behind, rest - coming + kChunkHeader};
   const ssize_t n = receive_message(call, {slices, used + 1}, MSG_DONTWAIT);
   if (n < static_cast<ssize_t>(rest)) {
     call.error = fail_lost(call.c, call.fd, "bytes that the kernel had announced are gone");
     return -1;
   }
   call.buffer.add(static_cast<uint32_t>(static_cast<size_t>(n) - coming));
+  const uint32_t trailer = rest - static_cast<uint32_t>(coming);
   if (call.c.r.has_crc) {
     call.c.count_crc();
     if (!ChunkReader::is_intact(crc, {slices, used}, {behind, trailer})) {
@@ -195,7 +176,7 @@ ssize_t pull_directly(ReceiveCall& call, const Fpdu& fpdu, uint32_t rest) {
   call.to.skip(coming);
   call.got += fpdu.payload;
   call.buffer.drop(trailer);
-  call.is_drained = static_cast<size_t>(n) < coming + ask;
+  call.is_drained = false;
   return n;
 }
 
@@ -230,7 +211,7 @@ ssize_t pull(ReceiveCall& call) {
   if (room >= kBulkRoom && !call.rx.has_queue_hints) enable_queue_hints(call);
   if (have < kChunkHeader) {
     uint32_t ask = first_read_size(room) - have;
-    if (room >= kBulkRoom && call.rx.queued < kDirectMin) ask = std::min(ask, kFirstLook);
+    if (room >= kBulkRoom) ask = std::min(ask, kFirstLook);
     return read_more(call, ask, flags);
   }
   const Fpdu fpdu = call.front();
@@ -238,7 +219,9 @@ ssize_t pull(ReceiveCall& call) {
   // What follows one that is not of the stream may be none.
   if (!fpdu.is_of_stream) return read_more(call, rest, flags);
   if (fpdu.payload <= room) {
-    if (is_for_program(call, fpdu, rest)) {
+    // Who watches sees FPDUs whole.
+    if (rest >= kDirectMin && call.rx.queued > rest && (call.flags & MSG_TRUNC) == 0 &&
+        !is_watched()) {
       const ssize_t n = pull_directly(call, fpdu, rest);
       if (n != 0) return n;
     }

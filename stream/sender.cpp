@@ -97,8 +97,7 @@ size_t Sender::allowance(size_t bytes) {
   if (tx_.credit >= charge_for(wanted, tx_.peer_window)) return kBurst * 2;
   const SendMemory memory = send_memory(fd_);
   tx_.credit = memory.free();
-  if (wanted >= kWorthABurst && tx_.peer_window < kWideWindow)
-    tx_.peer_window = std::max(tx_.peer_window, send_window(fd_));
+  if (wanted >= kWorthABurst) tx_.peer_window = std::max(tx_.peer_window, send_window(fd_));
   if (tx_.credit >= charge_for(wanted, tx_.peer_window)) return kBurst * 2;
   const uint64_t by_credit = bytes_for(tx_.credit, tx_.peer_window);
   if (by_credit >= kWorthABurst) return by_credit;
