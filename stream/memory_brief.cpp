@@ -6,14 +6,11 @@
 #include <cstring>
 
 #include "base/cancellation.h"
-#include "base/clock.h"
 #include "base/spin.h"
 #include "stream/hold.h"
-#include "stream/io_cursor.h"
 #include "stream/lanes.h"
 #include "stream/memory_receiver.h"
 #include "stream/memory_tx.h"
-#include "stream/octets.h"
 #include "stream/reading_habit.h"
 #include "stream/watching.h"
 
